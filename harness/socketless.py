@@ -18,7 +18,7 @@ from forebay.settings import Settings
 from forebay.testing import FakeClock, FakeNode
 from forebay.wire.client import NodeConnection
 from forebay.wire.connection import ServerConnection
-from forebay.wire.write_batch import write_batch
+from forebay.wire.io_batch import io_batch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -66,7 +66,7 @@ class MemoryClient:
     """A client's connection, and the connections to the node that its requests go out on."""
 
     def __init__(self, gateway: Gateway, pool: ConnectionPool) -> None:
-        self._batch = write_batch()
+        self._batch = io_batch()
         self.transport = MemoryTransport()
         self._connection = ServerConnection(gateway._server)
         self._connection.connection_made(cast("Any", self.transport))
@@ -78,12 +78,12 @@ class MemoryClient:
     def send(self, data: bytes) -> None:
         """Hand over what a read of the client's socket brings."""
         self._connection.data_received(data)
-        self._batch.flush()
+        self._batch.take() if self._connection.unread else self._batch.flush()
 
     def answer(self, data: bytes) -> None:
         """Hand over what a read of the node's socket brings."""
         self._node_connection.data_received(data)
-        self._batch.flush()
+        self._batch.take() if self._node_connection.unread else self._batch.flush()
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 import uvloop
 from redis import Redis
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from forebay.build import BUILD
 from harness.postgres_server import PostgresServer
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Iterator
 
     from playwright.async_api import Browser
+    from xdist.remote import Producer  # type: ignore[import-untyped]
+    from xdist.scheduler import Scheduling
 
 hypothesis.settings.register_profile("forebay", deadline=None)  # how long it takes proves nothing
 hypothesis.settings.load_profile("forebay")
@@ -64,14 +67,37 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run those marked long, too")
 
 
-SLOW = ("fleet", "end_to_end", "browser", "docs", "sdk", "guard", "demo")
+SLOW = ("browser", "fleet", "end_to_end", "docs", "sdk", "guard", "demo")
 """Folders of tests that start programs: they come first, lest one worker has them left at last."""
+
+
+class ByFolderAndFile(LoadScopeScheduling):  # type: ignore[misc] # which has no types
+    """For `--dist loadfile`: slow tests go one by one, others by file, and the page to one worker.
+
+    A browser for each worker costs 30 s of CPU more. What comes first is taken first.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        folder = file.split("/")[1]
+        if folder == "browser":
+            return folder
+        return nodeid if folder in SLOW else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
+    if config.option.dist != "loadfile":
+        return None
+    config.option.loadscopereorder = False
+    return ByFolderAndFile(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     here = len(Path(__file__).parent.parts)
-    slow = {path: path.parts[here] in SLOW for path in {item.path for item in items}}
-    items.sort(key=lambda item: not slow[item.path])
+    order = {name: place for place, name in enumerate(SLOW)}
+    rank = {path: order.get(path.parts[here], len(SLOW)) for path in {item.path for item in items}}
+    items.sort(key=lambda item: rank[item.path])
     if not config.getoption("--long"):
         for item in items:
             if item.get_closest_marker("long"):

@@ -17,9 +17,10 @@ from harness.fleet.balancer import Balancer
 from harness.fleet.link import Link
 from harness.fleet.plan import MODELS, TOKEN_VARIABLE, FleetPlan, NodePlan, settings_text
 from harness.fleet.ports import free_port
-from harness.fleet.program import FOREBAY, START_S, Program
+from harness.fleet.program import START_S, Program
 from harness.fleet.store import Store
 from harness.postgres_server import PostgresServer
+from harness.preloaded import COMMAND
 
 
 class Gateway(Program):
@@ -37,7 +38,7 @@ class Gateway(Program):
         self.port = port
         self.deaths: list[tuple[float, float]] = []
         """When it was killed, and when it was gone, by the loop's clock."""
-        words = [*(command or (FOREBAY,)), "serve", "--config", str(folder.parent / "forebay.toml")]
+        words = [*(command or (COMMAND,)), "serve", "--config", str(folder.parent / "forebay.toml")]
         words += ["--port", str(port)]
         super().__init__(f"gateway-{number}", words, folder, variables)
 
@@ -145,7 +146,7 @@ class Fleet:
             await program.says("simulated node on ")
 
     def _sim_node(self, node: NodePlan, port: int) -> Program:
-        words = [FOREBAY, "sim-node", "--port", str(port), "--slots", str(node.slots)]
+        words = [COMMAND, "sim-node", "--port", str(port), "--slots", str(node.slots)]
         words += [word for model in MODELS for word in ("--model", model)]
         return Program(node.name, [*words, "--tokens-per-second", "40"], self.folder)
 
@@ -170,7 +171,7 @@ class Fleet:
 
     async def _start_guards(self) -> None:
         for node in self.plan.nodes:
-            words = [FOREBAY, "node", "--backend", node.url, "--name", node.name]
+            words = [COMMAND, "node", "--backend", node.url, "--name", node.name]
             words += ["--slots", str(node.slots), "--port", "0", "--token-env", TOKEN_VARIABLE]
             words += [word for one in self.gateways for word in ("--gateway", one.url)]
             variables = {TOKEN_VARIABLE: self._token}

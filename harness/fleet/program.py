@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from forebay.settings.environment import current_environment
+from harness.preloaded import COMMAND, ForkedCommand
 
 START_S = 30.0
 """Only turns a hang into a failure."""
@@ -16,7 +17,6 @@ STOP_S = 10.0
 """How long it may take to end when it is told to, before it is made to."""
 LOOK_S = 0.02
 """How often we look at a program from outside."""
-FOREBAY = str(Path(sys.executable).parent / "forebay")
 
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 _PR_SET_PDEATHSIG = 1
@@ -62,7 +62,7 @@ class Program:
             if not key.startswith("FOREBAY_")
         }
         self.variables = {**inherited, **(variables or {})}
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: subprocess.Popen[bytes] | ForkedCommand | None = None
         self._from = 0
 
     @property
@@ -88,6 +88,15 @@ class Program:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._from = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as output:
+            if self.words[0] == COMMAND:
+                self._child = ForkedCommand(
+                    self.words[1:],
+                    (output.fileno(), output.fileno()),
+                    folder=self._folder,
+                    variables=self.variables,
+                    in_session=True,
+                )
+                return
             self._child = subprocess.Popen(
                 self.words,
                 stdin=subprocess.DEVNULL,
@@ -136,7 +145,7 @@ class Program:
     async def ended(self, limit_s: float = STOP_S) -> int:
         """Wait for its end and return its exit status."""
         await until(lambda: not self.running, f"{self.name} goes on for ever", limit_s)
-        return self._child.returncode if self._child is not None else 0
+        return (self._child.returncode or 0) if self._child is not None else 0
 
     async def stop(self, limit_s: float = STOP_S) -> None:
         """Ask it to end, and make it end if it does not; nothing if it does not run."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from asyncio.subprocess import PIPE, Process
 from contextlib import AsyncExitStack, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -15,15 +13,16 @@ import pytest
 from forebay.nodes.sim.sim_node import SimNode
 from forebay.testing import RawClient
 from harness.polling import pause
+from harness.preloaded import COMMAND, HeardCommand
 from harness.tiny_model import write_tiny_model
 
 if TYPE_CHECKING:
     import signal
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from forebay.nodes.sim.engine import SimOptions
 
-COMMAND = str(Path(sys.executable).parent / "forebay")
 LIMIT_S = 30.0  # only turns a hang into a failure
 PROMPT = "Wistaria in May"
 CHAT = "/v1/chat/completions"
@@ -32,7 +31,7 @@ CHAT = "/v1/chat/completions"
 class Command:
     """A command that runs, and everything it has said."""
 
-    def __init__(self, child: Process) -> None:
+    def __init__(self, child: Process | HeardCommand) -> None:
         self._child = child
         self._said: list[str] = []
         self._news = asyncio.Event()
@@ -96,8 +95,12 @@ class Shell:
         return await self.start_program(COMMAND, *words, cwd=cwd)
 
     async def start_program(self, *words: str, cwd: Path | None = None) -> Command:
-        child = await asyncio.create_subprocess_exec(*words, stdout=PIPE, stderr=PIPE, cwd=cwd)
-        command = Command(child)
+        if words[0] == COMMAND:
+            command = Command(await HeardCommand.start(*words[1:], cwd=cwd))
+        else:
+            command = Command(
+                await asyncio.create_subprocess_exec(*words, stdout=PIPE, stderr=PIPE, cwd=cwd)
+            )
         self._stack.push_async_callback(command.stop)
         return command
 

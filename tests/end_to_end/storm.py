@@ -256,12 +256,14 @@ class Storm:
 
     async def _crash_database(self, _: int) -> None:
         """Kill one of PostgreSQL's own processes: it ends all others and recovers."""
-        pids = await asyncio.to_thread(
-            self._ledger.ask,
-            "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' "
-            "AND pid <> pg_backend_pid() AND datname = current_database()",
-        )
-        os.kill(self._chance.choice(pids)[0], signal.SIGKILL)
+        while True:
+            pids = await asyncio.to_thread(
+                self._ledger.ask,
+                "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' "
+                "AND pid <> pg_backend_pid() AND datname = current_database()",
+            )
+            with suppress(ProcessLookupError):  # it has ended since
+                return os.kill(self._chance.choice(pids)[0], signal.SIGKILL)
 
     # -- what is left
 

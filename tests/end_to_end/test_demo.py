@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forebay.cli.serve import demo
-
-from .conftest import COMMAND
+from harness.preloaded import COMMAND
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -178,7 +178,9 @@ async def test_overload_waits_in_the_gateway_and_nothing_fails(stage: Stage) -> 
     assert too_large.status == 400
     assert too_large.json["error"]["code"] == "context_length_exceeded"
     empty = await stage.shell.connect(stage.engine_port)
-    await empty.post("/v1/completions", {"prompt": ""})
-    assert (await empty.reply()).status == 400
+    bodies: tuple[Any, ...] = ({}, [], {"messages": []}, {"messages": [5]}, {"stream_options": 1})
+    for body in bodies:
+        await empty.post(CHAT, body)
+        assert (await empty.reply()).status == 400
     assert (await stage.health())["status"] == "ok"
     assert await stage.outcomes() == {"answered": 6, "context_length_exceeded": 1}

@@ -51,7 +51,7 @@ async def test_the_console_says_so_where_the_store_is_out_of_reach(shell: Shell)
         nobody.bind(("127.0.0.1", 0))
         url = f"redis://127.0.0.1:{nobody.getsockname()[1]}/0"
         gateway, port = await shell.serve("--node", node, "--set", f"coordination.url={url}")
-        assert "coordination.url is out of reach: 503 until it is back" in gateway.text
+        assert "coordination.url is unreachable: 503 until it is back" in gateway.text
         assert (await (await shell.ask(port, model="m")).reply()).status == 503
 
 

@@ -11,8 +11,9 @@ import pytest
 
 from forebay.nodes.sim.engine import SimOptions
 from harness.polling import pause
+from harness.preloaded import COMMAND
 
-from .conftest import COMMAND, LIMIT_S
+from .conftest import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

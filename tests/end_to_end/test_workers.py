@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -309,6 +310,31 @@ async def test_when_the_leader_is_killed_another_takes_over_and_no_waiting_reque
     assert (await workers.metrics())[SERVED] >= 6, "what the dead one had counted is kept"
 
 
+async def test_what_was_counted_before_a_leader_died_is_no_news_to_the_next(shell: Shell) -> None:
+    workers = await Workers.serve(shell, "--node", await shell.sim_node(FAST))
+    for number in (0, 1):
+        assert (await (await workers.ask(number, model="none")).reply()).status == 404
+        reply = await (await workers.ask(number, model="m", max_tokens=50)).reply()
+        assert reply.status == 200
+    heir = workers.follower
+    await workers.metrics()  # what the leader has counted is known to the other
+    workers.kill(workers.leader)
+    await until(lambda: workers.leader == heir)
+    await workers.all_there()
+    watching = await workers.connect(heir)
+    await watching.get("/events")
+    assert (await watching.head()).status == 200
+    shown = b""
+    wanted = re.compile(rb'event: snapshot\ndata: ([^\n]*"sample_number":[1-9][^\n]*)\n')
+    async with asyncio.timeout(LIMIT_S):
+        while (found := wanted.search(shown)) is None:
+            shown += await watching.chunk() or b""
+    told = json.loads(found[1])
+    assert told["problems"] == []
+    assert told["queue"]["tokens_per_second"] is None
+    assert told["queue"]["served_per_minute"] == 0
+
+
 async def test_a_job_of_a_killed_leader_is_tried_again_by_the_next_one(
     shell: Shell, tmp_path: Path
 ) -> None:
@@ -361,9 +387,10 @@ async def test_a_worker_that_dies_again_and_again_is_started_ever_more_slowly(
     for pause_s in ("0", "0.1", "0.2"):
         pid = workers.pid(number)
         workers.kill(number)
-        await workers.gateway.says(
+        line = await workers.gateway.says(
             f"worker {number} ended (SIGKILL): starting it again in {pause_s} s"
         )
+        assert json.loads(line)["pid"] == pid
         await until(lambda pid=pid: workers.pid(number) != pid)
     await workers.all_there()
 

@@ -58,7 +58,7 @@ class Workers:
     @property
     def leader(self) -> int:
         """The worker that leads."""
-        return int(self.logged("worker leads")[-1]["worker"])
+        return int(self.logged("worker became leader")[-1]["worker"])
 
     @property
     def follower(self) -> int:

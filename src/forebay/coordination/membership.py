@@ -1,4 +1,4 @@
-"""The members of the fleet, as the store knows them now and knew them a moment ago."""
+"""The members of the fleet: present ones, and those lost recently."""
 
 from __future__ import annotations
 

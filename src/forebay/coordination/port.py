@@ -1,4 +1,4 @@
-"""The port between those who have requests and the one core that decides about them.
+"""The Coordinator port: events from callers to the scheduler, actions back by callback.
 
 Callers post events and are handed actions by callback: at once (before `post` returns), later, or
 from another process. Nobody reads core state, so nobody can tell the difference, and the relay
@@ -21,7 +21,7 @@ Perform: TypeAlias = Callable[[Action], None]
 
 
 class Coordinator(Protocol):
-    """Takes events; what follows from them comes back through the `Perform` it was made with.
+    """Takes events; the resulting actions are passed to its `Perform` callback.
 
     In one process there is nothing to join, lead or leave: everything but `post` and `stop` does
     nothing then.

@@ -287,7 +287,7 @@ class Replica:
 
     def on_lease_lost(self) -> None:
         """Step down: the store refused our orders, or names another leader."""
-        self._step_down("another holds the lease")
+        self._step_down("another gateway holds the lease")
 
     def on_store_changed(self) -> None:
         """Ask the store now: it has another leader, or other members."""

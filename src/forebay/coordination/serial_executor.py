@@ -1,4 +1,4 @@
-"""Take one thing at a time and perform what it leads to; keep one timer for the next deadline."""
+"""Handle events one at a time without re-entry, with one timer for the next deadline."""
 
 from __future__ import annotations
 

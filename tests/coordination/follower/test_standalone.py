@@ -41,7 +41,7 @@ def test_newcomers_start_on_the_share_or_are_refused() -> None:
     assert [type(answer) for answer in answers] == [Route, Route, Reject]
     assert isinstance(answers[2], Reject)
     assert answers[2].code == "coordination_lost"
-    assert "lost touch" in answers[2].reasons[0]
+    assert "cannot coordinate" in answers[2].reasons[0]
 
 
 def test_what_runs_counts_first_whatever_the_order_and_beyond_the_share_nothing_starts() -> None:

@@ -35,18 +35,19 @@ def serve(  # noqa: PLR0913 - Typer reads the options from the signature
         bool, typer.Option("--simulate", help="Run no model: every answer is simulated.")
     ] = False,
     prompt_deadline_ms: Annotated[
-        int | None, typer.Option(help="Longest a session's prompt may take; 0 is no limit.")
+        int | None, typer.Option(help="Deadline of a session's prompt; 0: no limit.")
     ] = None,
     max_pending_prompts: Annotated[
         str | None,
         typer.Option(
-            metavar="N", help="Prompts one session may have pending; 0 and inf are no limit."
+            metavar="N", help="Maximum unfinished prompts of a session; 0 and inf: no limit."
         ),
     ] = None,
     self_check: Annotated[
         bool,
         typer.Option(
-            "--self-check", help="Compare the parts every second; exit 1 when they disagree."
+            "--self-check",
+            help="Check the internal state every second; exit 1 if it is inconsistent.",
         ),
     ] = False,
     set_: SetOptions = None,
@@ -68,7 +69,7 @@ def serve(  # noqa: PLR0913 - Typer reads the options from the signature
     if gguf is not None and not gguf.is_file():
         fail(f"--gguf {gguf}: there is no such file. Name a model in GGUF format.", code=USAGE)
     if simulate and (node or gguf):
-        fail("--simulate is without --node and --gguf: it runs no model.", code=USAGE)
+        fail("--simulate runs no model: leave out --node and --gguf.", code=USAGE)
     named = [None if path is None else str(path) for path in (config, gguf)]
     _run(ServeArguments(named[0], set_ or [], flags, named[1], self_check, simulate))
 
@@ -88,12 +89,10 @@ def _run(arguments: ServeArguments) -> None:
     with ending_with_words(settings):
         _check_for_a_model(settings, arguments)
         if workers > 1:
-            from forebay.cli.serve.parent import run_workers  # without all that a gateway needs
+            from forebay.cli.serve.parent import run_workers
 
             raise typer.Exit(run_workers(settings.server, workers, arguments))
-        from forebay.cli.serve.server import (
-            run_gateway,
-        )  # heavy, and of no use to a list of options
+        from forebay.cli.serve.server import run_gateway  # heavy: of no use to a list of options
 
         run_gateway(settings, arguments)
 

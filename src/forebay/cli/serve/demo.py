@@ -1,4 +1,4 @@
-"""`forebay demo`: see it all happen, with no model and no GPU."""
+"""`forebay demo`: a scripted load on simulated nodes, without a model or a GPU."""
 
 from __future__ import annotations
 
@@ -35,13 +35,15 @@ def demo(
     port: Annotated[
         int | None,
         typer.Option(
-            min=0, max=65535, help="Port of the gateway; 7800, or a free one where that is taken."
+            min=0,
+            max=65535,
+            help="Port of the gateway; default: 7800, or a free port if it is taken.",
         ),
     ] = None,
-    once: Annotated[bool, typer.Option(help="Play every scene once, then end.")] = False,
-    seed: Annotated[int, typer.Option(help="Seed of the moments at which people ask.")] = 1,
+    once: Annotated[bool, typer.Option(help="Play every scene once, then exit.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the arrival times.")] = 1,
     pace: Annotated[
-        float, typer.Option(min=0.02, max=10, help="How slowly: 2 takes twice the time.")
+        float, typer.Option(min=0.02, max=10, help="Slow-down factor: 2 takes twice as long.")
     ] = 1.0,
 ) -> None:
     """Watch a queue at work: three simulated nodes, a greedy script, two people, a batch."""

@@ -1,4 +1,4 @@
-"""Running a guard in this process, from its first to its last moment."""
+"""Run a guard in this process, from start to shutdown."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _greet(guard: Guard) -> None:
     here = f"http://{bracketed(options.host)}:{guard.port}"
     say(f"Forebay guards {options.backend} on {here} with {slots}")
     if told.state == "offline":
-        say(f"  backend: does not answer yet ({backend.last_error}); it is asked again and again")
+        say(f"  backend: does not answer yet ({backend.last_error}); retrying")
     else:
         say(f"  backend: {kind}, {told.state}, {counted(len(told.models), 'model')}")
     for url in options.gateways:
@@ -65,5 +65,5 @@ def _greet(guard: Guard) -> None:
     if not options.gateways:
         say(f'  no --gateway: use it as a node, [[nodes]] url = "{guard.url}"')
     if not options.token and not is_loopback_name(options.host):
-        say("  warning: without --token-env, whoever reaches it may use the backend")
+        say("  warning: without --token-env, anyone who can reach it may use the backend")
     say("")

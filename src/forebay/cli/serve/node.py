@@ -30,32 +30,34 @@ def node(  # noqa: PLR0913 - Typer reads the options from the signature
     advertise: Annotated[
         str,
         typer.Option(
-            metavar="URL", help="Where gateways reach this guard; else made of host and port."
+            metavar="URL",
+            help="Address at which gateways reach this guard; default: from host and port.",
         ),
     ] = "",
     name: Annotated[
-        str, typer.Option(help="Name of the node in the gateways; else made of its address.")
+        str, typer.Option(help="Name of the node in the gateways; default: from its address.")
     ] = "",
     token_env: Annotated[
-        str, typer.Option(help="Environment variable with the token that the gateways know.")
+        str, typer.Option(help="Environment variable with the token shared with the gateways.")
     ] = "",
     slots: Annotated[
         int,
-        typer.Option(min=0, max=10_000, help="Requests let through at once; 0 asks the backend."),
+        typer.Option(min=0, max=10_000, help="Maximum concurrent requests; 0 asks the backend."),
     ] = 0,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 7900,
     api_key_env: Annotated[
-        str, typer.Option(help="Environment variable with the key that the backend wants.")
+        str, typer.Option(help="Environment variable with the backend's API key.")
     ] = "",
     run_seconds: Annotated[
-        float, typer.Option(min=0, help="Longest that one request may run; 0 is no limit.")
+        float, typer.Option(min=0, help="Time limit of a request; 0: no limit.")
     ] = 3600.0,
     shutdown_seconds: Annotated[
-        float, typer.Option(min=0, help="How long requests may go on after it is told to stop.")
+        float,
+        typer.Option(min=0, help="Time that running requests get to finish after a stop signal."),
     ] = 30.0,
 ) -> None:
-    """Guard a model server: exactly its slots through, 429 at once for anything more."""
+    """Guard a model server: admit as many requests as it has slots, answer 429 to others."""
     from forebay.guard.guard import GuardOptions
     from forebay.settings import SettingsError, read_secret
 
@@ -102,7 +104,7 @@ def _checked(options: GuardOptions) -> GuardOptions:
 
     if options.gateways and not options.token:
         fail(
-            "--gateway needs --token-env: gateways take in only guards that know their token. Name "
+            "--gateway needs --token-env: gateways accept only guards that know their token. Name "
             "the environment variable that holds it; the gateway's is named by guard.token_env.",
             code=USAGE,
         )
@@ -130,7 +132,8 @@ def _advertised(host: str, port: int, gateways: Sequence[str]) -> str:
         return _root("--advertise", f"http://{socket.gethostname()}:{port}")
     if there and is_loopback(f"http://{bracketed(host)}"):
         fail(
-            f"{there[0]} cannot reach {host} of this machine. Listen where it can, and say where: "
+            f"{there[0]} cannot reach {host} of this machine. Listen on an address that it can "
+            "reach, and name it: "
             "--host 0.0.0.0 --advertise http://THIS-HOST:7900.",
             code=USAGE,
         )

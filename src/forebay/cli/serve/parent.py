@@ -1,20 +1,24 @@
-"""Running several workers: the parent's process, from its first to its last moment."""
+"""Run the parent of several workers, from start to shutdown."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
+import signal
+import socket
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from forebay.cli.serve.listening import listen
+from forebay.cli.serve.server import prepare_process
 from forebay.cli.serve.supervisor import Supervisor
-from forebay.gateway.logs import set_up_logging
+from forebay.cli.serve.worker import SIGNALS, run_worker
 
 if TYPE_CHECKING:
-    import socket
-
     from forebay.cli.serve.arguments import ServeArguments
+    from forebay.cli.serve.supervisor import Fork
     from forebay.settings import ServerSettings
 
     Sockets = list[list[socket.socket]]
@@ -25,17 +29,56 @@ def run_workers(server: ServerSettings, workers: int, arguments: ServeArguments)
 
     Raises OSError where the port is taken.
     """
-    set_up_logging()
+    prepare_process()
     sockets = listen(server.host, server.port, workers)
+    gc.collect()
+    gc.freeze()  # a collection would write to memory that the workers share
+    connected: list[socket.socket] = []
     with asyncio.Runner() as runner:
-        return runner.run(_supervise(sockets, server.shutdown_seconds, arguments))
+        supervisor, running = runner.run(_begin(sockets, server.shutdown_seconds, arguments))
+        while (fork := runner.run(supervisor.next_fork())) is not None:
+            connected = [sock for sock in connected if sock.fileno() >= 0]
+            _fork(fork, connected)
+        return runner.run(_result(running))
 
 
-async def _supervise(sockets: Sockets, shutdown_s: float, arguments: ServeArguments) -> int:
+async def _begin(
+    sockets: Sockets, shutdown_s: float, arguments: ServeArguments
+) -> tuple[Supervisor, asyncio.Task[int]]:
     supervisor = Supervisor(
         sockets,
         msgspec.to_builtins(arguments),
         shutdown_s=shutdown_s,
         is_fatal=arguments.self_check,
     )
-    return await supervisor.run()
+    return supervisor, asyncio.ensure_future(supervisor.run())
+
+
+async def _result(running: asyncio.Task[int]) -> int:
+    return await running
+
+
+def _fork(fork: Fork, connected: list[socket.socket]) -> None:
+    """Fork a worker. It closes our ends of the sockets: it would keep them open without us."""
+    try:
+        ours, theirs = socket.socketpair()
+    except OSError as error:
+        fork.fail(error)
+        return
+    ours.setblocking(False)
+    not_its = [sock.fileno() for sock in (*connected, ours)]
+    # Until it takes signals itself, a worker would pass them on to us.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        pid = os.fork()
+        if pid == 0:
+            run_worker(theirs, not_its)
+    except OSError as error:
+        ours.close()
+        fork.fail(error)
+    else:
+        connected.append(ours)
+        fork.finish(pid, ours)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()

@@ -1,4 +1,4 @@
-"""Running the gateway in this process, from its first to its last moment."""
+"""Run the gateway in this process, from start to shutdown."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ def _greet(gateway: Gateway, defaults: DefaultNodes | None) -> None:
         say(f"  warning: {risk}")
     fleet = gateway.parts.membership.fleet
     if fleet is not None and fleet.picture().mode == "cut_off":
-        say("  warning: the store of coordination.url is out of reach: 503 until it is back")
+        say("  warning: the store at coordination.url is unreachable: 503 until it is back")
     model = models[0] if models else "MODEL"
     key = ' -H "Authorization: Bearer $KEY"' if gateway.parts.keys else ""
     say("")
@@ -291,4 +291,4 @@ def _about_data(settings: Settings) -> str:
     folder = state_folder()
     if settings.jobs.database != DATABASE_HERE or folder == Path():
         return str(folder.absolute())
-    return f"./forebay.db, as it is here already; without it, {folder} would be used"
+    return f"./forebay.db, because it exists; without it, {folder} would be used"

@@ -19,7 +19,9 @@ def sim_node(  # noqa: PLR0913 - Typer reads the options from the signature
     model: Annotated[
         list[str] | None, typer.Option(help="Model to offer, as NAME or NAME@GB; repeatable.")
     ] = None,
-    slots: Annotated[int, typer.Option(min=1, help="Requests at once; more get 503.")] = 1,
+    slots: Annotated[
+        int, typer.Option(min=1, help="Concurrent requests; further ones get 503.")
+    ] = 1,
     ttft_ms: Annotated[float, typer.Option(min=0, help="Time to first token, in ms.")] = 200.0,
     tokens_per_second: Annotated[
         float, typer.Option(min=0, help="Speed of one answer; 0 is as fast as possible.")
@@ -28,7 +30,7 @@ def sim_node(  # noqa: PLR0913 - Typer reads the options from the signature
         float, typer.Option(min=0, help="Time to load a model; 0 keeps all of them in memory.")
     ] = 0.0,
     start_seconds: Annotated[
-        float, typer.Option(min=0, help="Answer 503 'loading model' for so long first.")
+        float, typer.Option(min=0, help="Answer 503 'loading model' for this long after the start.")
     ] = 0.0,
     vram_gb: Annotated[
         float, typer.Option(min=0, help="Memory for models; 0 holds one at a time.")

@@ -22,13 +22,13 @@ def explain_listen_error(error: OSError, host: str, port: int, command: str) -> 
     if error.errno == errno.EADDRINUSE:
         other = port + 1 if port < 65535 else port - 1
         return (
-            f"cannot listen on {place}: another program does. Take another port: "
+            f"cannot listen on {place}: another program does. Use another port: "
             f"{as_called(command)} --port {other}."
         )
     if error.errno in (errno.EACCES, errno.EPERM) and port < FIRST_FREE_PORT:
         return (
-            f"cannot listen on {place}: ports below {FIRST_FREE_PORT} need more rights. Take "
-            f"another port: {as_called(command)} --port {port + 7000}."
+            f"cannot listen on {place}: ports below {FIRST_FREE_PORT} need more privileges. "
+            f"Use another port: {as_called(command)} --port {port + 7000}."
         )
     if error.errno == errno.EADDRNOTAVAIL or error.errno is None or error.errno < 0:
         return (
@@ -62,7 +62,8 @@ def _about_tls(error: OSError, server: ServerSettings) -> str:
             Path(path).open("rb").close()
         except OSError as unreadable:
             reason = unreadable.strerror or str(unreadable)
-            return f"server.{key}: {path} cannot be read: {reason}. Correct the path or its rights."
+            wrong = f"server.{key}: {path} cannot be read: {reason}."
+            return f"{wrong} Correct the path or its permissions."
     if not isinstance(error, ssl.SSLError):
         return ""
     wrong, instead = explain_tls_error(error)

@@ -3,16 +3,17 @@
 A worker that dies is started again, at once the first time and ever more slowly while it keeps
 dying; until it is back the others accept its connections. One whose event loop does not turn any
 more is killed. The workers live in sessions of their own, so that Ctrl-C reaches the parent only.
+They are forked from the parent, which has imported what they need, while its event loop is not
+running: so a worker is there in a tenth of the time that a new interpreter takes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
 import signal
-import socket
-import sys
 import tempfile
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +23,7 @@ from forebay.coordination.workers.group import WorkerGroup
 from forebay.coordination.workers.messages import Accept, Place, Ready, Reload, Stop
 
 if TYPE_CHECKING:
-    from asyncio.subprocess import Process
+    import socket
     from collections.abc import Sequence
 
     from forebay.coordination.workers.group import WorkerConnection
@@ -45,12 +46,45 @@ LATE_S: Final = 10.0
 class WorkerProcess:
     """One worker as long as it lives."""
 
-    def __init__(self, number: int, process: Process, connection: WorkerConnection) -> None:
+    def __init__(self, number: int, pid: int, connection: WorkerConnection) -> None:
         self.number = number
-        self.process = process
+        self.pid = pid
         self.connection = connection
         self.is_ready = False
         self.heard_s = 0.0
+        self.ended: asyncio.Future[int] = asyncio.Future()
+        """Its exit status: below 0, a signal."""
+
+    def reap(self) -> None:
+        """Take note of its end, if it has ended."""
+        if not self.ended.done():
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.ended.set_result(os.waitstatus_to_exitcode(status))
+
+    def kill(self) -> None:
+        if not self.ended.done():  # until it is waited for, the id is its own
+            os.kill(self.pid, signal.SIGKILL)
+
+
+class Fork:
+    """A worker that is to be forked by whoever runs the event loop, while it does not run."""
+
+    def __init__(self) -> None:
+        self._done: asyncio.Future[tuple[int, socket.socket]] = asyncio.Future()
+
+    def finish(self, pid: int, sock: socket.socket) -> None:
+        """Hand over the id of the process and the parent's end of its socket."""
+        if not self._done.done():
+            self._done.set_result((pid, sock))
+
+    def fail(self, error: OSError) -> None:
+        if not self._done.done():
+            self._done.set_exception(error)
+
+    async def wait(self) -> tuple[int, socket.socket]:
+        """Return what `finish` was given. Raises OSError where there can be no more processes."""
+        return await self._done
 
 
 class Supervisor:
@@ -73,26 +107,36 @@ class Supervisor:
         self._clock = LoopClock(asyncio.get_running_loop())
         self._group = WorkerGroup()
         self._workers: dict[int, WorkerProcess] = {}
+        self._to_fork: asyncio.Queue[Fork | None] = asyncio.Queue()
         self._first_is_ready = asyncio.Event()
         self._stopping = asyncio.Event()
         self._status = DONE
 
     async def run(self) -> int:
-        """Run until all workers have ended; return the exit status."""
-        self._take_signals()
+        """Run until all workers have ended; return the exit status.
+
+        Meanwhile somebody forks, outside of the event loop, what `next_fork` returns.
+        """
         keepers = [
             asyncio.ensure_future(self._keep(number)) for number in range(len(self._sockets))
         ]
         watching = asyncio.ensure_future(self._watch())
         try:
+            self._take_signals()
             await asyncio.gather(*keepers)
         finally:
-            watching.cancel()
+            for task in (watching, *keepers):
+                task.cancel()
             for worker in self._workers.values():
-                worker.process.kill()
+                worker.kill()
             self._group.close()
             shutil.rmtree(self._directory, ignore_errors=True)
+            self._to_fork.put_nowait(None)
         return self._status
+
+    async def next_fork(self) -> Fork | None:
+        """Wait for a worker that is to be forked; None when there will be no more."""
+        return await self._to_fork.get()
 
     # -- signals
 
@@ -106,12 +150,17 @@ class Supervisor:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop_or_hurry)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
+        loop.add_signal_handler(signal.SIGCHLD, self._reap)
 
     def _stop(self, *, at_once: bool) -> None:
         self._stopping.set()
         self._group.end_elections()
         for worker in self._workers.values():
             worker.connection.tell(Stop(at_once))
+
+    def _reap(self) -> None:
+        for worker in self._workers.values():
+            worker.reap()
 
     def _reload(self) -> None:
         for worker in self._workers.values():
@@ -125,38 +174,35 @@ class Supervisor:
             await self._unless_stopping(self._first_is_ready.wait())
         pause_s = 0.0
         while not self._stopping.is_set():
-            started_s = self._clock.monotonic_s()
-            worker = await self._start(number)
-            status = await worker.process.wait()
-            self._forget(worker)
-            if self._stopping.is_set() or self._ends_all(status):
-                return
+            started_s, pid = self._clock.monotonic_s(), None
+            try:
+                worker = await self._start(number)
+            except OSError as error:
+                reason = f"no process: {error.strerror}"
+            else:
+                status = await worker.ended
+                reason, pid = _reason(status), worker.pid
+                self._forget(worker)
+                if self._stopping.is_set() or self._ends_all(status):
+                    return
             if self._clock.monotonic_s() - started_s >= STEADY_S:
                 pause_s = 0.0
             words = "worker %d ended (%s): starting it again in %g s"
-            logger.error(words, number, _reason(status), pause_s, extra={"pid": worker.process.pid})
+            logger.error(words, number, reason, pause_s, extra={"pid": pid})
             await self._unless_stopping(asyncio.sleep(pause_s))
             pause_s = min(RESTART_S_MAX, 2.0 * pause_s or RESTART_S)
 
     async def _start(self, number: int) -> WorkerProcess:
-        ours, theirs = socket.socketpair()
-        descriptors = tuple(tuple(sock.fileno() for sock in sockets) for sockets in self._sockets)
-        inherited = {number for numbers in descriptors for number in numbers}
-        with theirs:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "forebay.cli.serve.worker",
-                str(theirs.fileno()),
-                pass_fds=(theirs.fileno(), *inherited),
-                start_new_session=True,
-            )
-        ours.setblocking(False)
-        connection = await self._group.connect(ours, lambda message: self._hear(number, message))
-        worker = self._workers[number] = WorkerProcess(number, process, connection)
+        fork = Fork()
+        self._to_fork.put_nowait(fork)
+        pid, sock = await fork.wait()
+        connection = await self._group.connect(sock, lambda message: self._hear(number, message))
+        worker = self._workers[number] = WorkerProcess(number, pid, connection)
+        worker.reap()  # its signal may have come before
         worker.heard_s = self._clock.monotonic_s()
-        logger.info("worker %d started", number, extra={"pid": process.pid})
+        logger.info("worker %d started", number, extra={"pid": pid})
         workers = len(self._sockets)
+        descriptors = tuple(tuple(sock.fileno() for sock in sockets) for sockets in self._sockets)
         connection.tell(Place(number, workers, self._directory, descriptors, self._command))
         if self._stopping.is_set():
             connection.tell(Stop())
@@ -207,11 +253,11 @@ class Supervisor:
             for worker in self._workers.values():
                 if worker.is_ready and worker.heard_s < stuck_s:
                     logger.error("worker %d hangs: killing it", worker.number)
-                    worker.process.kill()
+                    worker.kill()
         await asyncio.sleep(self._shutdown_s + LATE_S)
         for worker in self._workers.values():
             logger.error("worker %d does not stop: killing it", worker.number)
-            worker.process.kill()
+            worker.kill()
 
     async def _unless_stopping(self, wait: Any) -> None:
         """Wait, but not longer than until all are to stop."""

@@ -1,17 +1,21 @@
-"""One worker process: `python -m forebay.cli.serve.worker FD`, started by the supervisor."""
+"""One worker process, forked from the supervisor's."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import random
 import signal
-import socket
 import sys
+import traceback
 from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import msgspec
 import typer
 
+from forebay.cli.exits import DONE, FAILED
 from forebay.cli.serve.arguments import ServeArguments
 from forebay.cli.serve.event_loop import loop_factory
 from forebay.cli.serve.failures import ending_with_words
@@ -19,24 +23,51 @@ from forebay.cli.serve.server import prepare_process, serve_until_stopped
 from forebay.coordination.workers.parent_link import ParentLink
 from forebay.gateway.workers.seat import Seat
 
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Sequence
 
-def main(descriptor: int) -> None:
-    """Serve as one of several, until the parent says to stop or is gone."""
-    prepare_process()
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Those that the parent acts on, and a worker does not."""
+
+
+def run_worker(link: socket.socket, not_ours: Sequence[int]) -> NoReturn:
+    """Serve as one of several in a process forked for it, and end the process.
+
+    `not_ours` are descriptors of the parent that must not stay open here. Signals are held until
+    this has begun.
+    """
+    status: object = FAILED
     try:
-        _run(descriptor)
+        _leave_the_parent(not_ours)
+        prepare_process()
+        with asyncio.Runner(loop_factory=loop_factory()) as runner, suppress(ConnectionError):
+            runner.run(_work(link))
+        status = DONE
     except typer.Exit as ending:  # why has been said
-        sys.exit(ending.exit_code)
+        status = ending.exit_code
+    except SystemExit as ending:
+        status = ending.code
+    except BaseException:
+        traceback.print_exc()
+    finally:  # whatever is above us on the stack is the parent's
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(status if isinstance(status, int) else FAILED)
 
 
-def _run(descriptor: int) -> None:
-    with asyncio.Runner(loop_factory=loop_factory()) as runner, suppress(ConnectionError):
-        runner.run(_work(socket.socket(fileno=descriptor)))
+def _leave_the_parent(not_ours: Sequence[int]) -> None:
+    os.setsid()
+    signal.set_wakeup_fd(-1)  # the parent's; its handlers do nothing without
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    for descriptor in not_ours:
+        os.close(descriptor)
 
 
 async def _work(sock: socket.socket) -> None:
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in SIGNALS:
         loop.add_signal_handler(number, _leave_it_to_the_parent)
     link = ParentLink()
     place = await link.connect(sock)
@@ -53,7 +84,3 @@ async def _work(sock: socket.socket) -> None:
 
 def _leave_it_to_the_parent() -> None:
     """Signals for the whole group of processes reach the parent, too, and it knows which counts."""
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

@@ -121,7 +121,7 @@ class Outbox:
 
 
 class Follower:
-    """The state of one replica, whoever leads."""
+    """The state of one replica, independent of who is the leader."""
 
     def __init__(
         self,

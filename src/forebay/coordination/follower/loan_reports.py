@@ -1,4 +1,4 @@
-"""Requests on lent slots that the leader has not heard of, and will hear of in summary.
+"""Short requests on lent slots, reported to the leader as a count instead of one by one.
 
 Nothing that it decides depends on hearing of them at once: the slots are not its own meanwhile, and
 before it could give them to others it must recall them. So a request that ends within `REPORT_S` of
@@ -49,7 +49,7 @@ class _Ended:
 
 
 class LoanReports:
-    """What has not been told yet."""
+    """Runs and endings that have not been reported yet."""
 
     def __init__(self, rename: Callable[[Arrived], Arrived]) -> None:
         """`rename` gives an arrival the id by which it is known among replicas."""

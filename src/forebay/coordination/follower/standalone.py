@@ -35,17 +35,14 @@ if TYPE_CHECKING:
     from forebay.coordination.protocol.fleet import Mode
     from forebay.core import Action, Event
 
-NO_SHARE = (
-    "the gateways have lost touch with each other, and this one's share of the slots is taken"
-)
+NO_SHARE = "the gateways cannot coordinate, and this gateway's share of the slots is in use"
 CUT_OFF = (
-    "this gateway cannot reach the shared store, and others may: "
-    "nothing new starts here until it can"
+    "this gateway cannot reach the shared store, but others may: it starts nothing new until it can"
 )
 
 
 class Standalone:
-    """A core of its own for one replica."""
+    """The core of one replica while it is standalone."""
 
     def __init__(self, me: str, members: Iterable[str], options: Options) -> None:
         self._me = me

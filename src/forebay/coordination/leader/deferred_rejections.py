@@ -38,7 +38,7 @@ def _is_avoidable(ticket: FleetTicket, ending: Reject | Expire, now_s: float) ->
 
 
 class DeferredRejections:
-    """Tickets that the core has rejected and whose replica has not been told, in order."""
+    """Tickets that the core has rejected and whose rejection is not sent yet, in order."""
 
     def __init__(self) -> None:
         self._nodes: dict[FleetTicket, frozenset[str]] = {}  # on loan, and able to serve it

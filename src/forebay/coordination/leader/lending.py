@@ -164,7 +164,7 @@ class Loans:
 
 
 class Lending:
-    """Decides which loans are made and called back, by who waits for what.
+    """Decides which loans are made and recalled, by what waits.
 
     Every change of what the core may use is returned as a `Lent`, which the core must take before
     anything else happens.

@@ -1,4 +1,4 @@
-"""What a new leader waits for before it decides anything.
+"""Takeover by a new leader: collect the replicas' announcements, then apply them in order.
 
 A new leader knows nothing. It waits until every replica that was alive has announced what it has,
 or for a part of a lease at most. Then it takes these announcements in order: first the nodes, then

@@ -1,1 +1,1 @@
-"""What replicas say to each other: messages, their decoding, ids."""
+"""The protocol between replicas: messages, their decoding, ids."""

@@ -72,7 +72,7 @@ class Announced(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
 
 
 class Endings(Struct, frozen=True, array_like=True, gc=False):
-    """How one replica's requests have ended since it started, whoever led; each only grows."""
+    """How one replica's requests have ended since it started, under any leader; each only grows."""
 
     served: int = 0
     failed: int = 0
@@ -178,14 +178,14 @@ def in_batches(
 
 
 class Lend(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
-    """Use so many more slots of a node without asking, until they are recalled."""
+    """Use this many more slots of a node without asking, until they are recalled."""
 
     node: str
     slots: int
 
 
 class Recall(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
-    """Give slots back until so many are left: idle ones now, the others as they come free."""
+    """Return slots until `keep` are left: idle ones now, the others when they are free."""
 
     node: str
     keep: int = 0

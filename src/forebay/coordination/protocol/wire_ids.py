@@ -1,4 +1,4 @@
-"""Ids of tickets between replicas: each is used once, by whoever and however often.
+"""Ids of tickets between replicas, which are never reused.
 
 Callers choose the ids of requests (`X-Request-Id`). They may use one again as soon as its request
 has ended, and on another replica at the same time. What the leader says of the first may still be

@@ -1,4 +1,4 @@
-"""The parent's side of the workers' connections: it keeps the membership and tells all of it."""
+"""The parent's side of the workers' connections: it keeps and sends the membership."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class WorkerGroup:
 
 
 class WorkerConnection:
-    """One worker, as the parent speaks to it."""
+    """The parent's connection to one worker."""
 
     def __init__(self, connection: FrameConnection) -> None:
         self._connection = connection

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 
 class Joined(Struct, frozen=True, tag=True):
-    """A worker can be reached by the others; said again whenever something of it changes."""
+    """A worker can be reached by the others; sent again whenever its data changes."""
 
     member: str
     about: bytes
@@ -20,7 +20,7 @@ class Joined(Struct, frozen=True, tag=True):
 
 
 class SteppedDown(Struct, frozen=True, tag=True):
-    """A worker leads no more, though it lives: the next leader, perhaps itself, is to be chosen."""
+    """A worker is no longer the leader, but alive; the parent elects the next one."""
 
     epoch: int
 
@@ -30,11 +30,11 @@ class Ready(Struct, frozen=True, tag=True):
 
 
 class Alive(Struct, frozen=True, tag=True):
-    """A sign of life: the worker's event loop turns."""
+    """A heartbeat: the worker's event loop runs."""
 
 
 class Left(Struct, frozen=True, tag=True):
-    """A worker stops: nothing of it runs any more."""
+    """A worker stops, and has no running requests."""
 
 
 # -- from the parent to a worker
@@ -54,7 +54,7 @@ class Place(Struct, frozen=True, tag=True):
 
 
 class GroupState(Struct, frozen=True, tag=True):
-    """Who is there, and who leads; told to all at every change."""
+    """The members and the leader; sent to all at every change."""
 
     epoch: int = 0
     leader: str = ""
@@ -64,7 +64,7 @@ class GroupState(Struct, frozen=True, tag=True):
 
 
 class Accept(Struct, frozen=True, tag=True):
-    """The workers whose connections to accept: its own, and those of others that are not there."""
+    """The workers whose connections to accept: its own, and those of workers that are gone."""
 
     workers: tuple[int, ...]
 

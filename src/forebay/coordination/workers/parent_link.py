@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ParentLink:
-    """Hears the parent; what concerns others is passed on to them."""
+    """Receives the parent's messages and calls the handlers for them."""
 
     def __init__(self) -> None:
         self.state = GroupState()

@@ -50,7 +50,7 @@ BATCH, ORDERS, ASIDE = b"b", b"o", b"a"
 
 
 class Inbox:
-    """Frames that have arrived and wait for the one who reads them."""
+    """Frames that have arrived and are not read yet."""
 
     def __init__(self) -> None:
         self._entries: deque[tuple[int, bytes]] = deque()

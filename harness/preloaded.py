@@ -1,0 +1,179 @@
+"""`forebay` commands as processes of their own, forked from one that has imported everything.
+
+Importing a gateway takes 0.6 s of CPU, and the tests start hundreds of them. The process that forks
+them is multiprocessing's fork server: it has one thread, starts with the first command and ends
+with this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+from multiprocessing import forkserver
+from multiprocessing.reduction import DupFd
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from forebay.settings.environment import current_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+COMMAND = str(Path(sys.executable).parent / "forebay")
+IMPORTED = [
+    "forebay.cli.main",
+    "forebay.cli.serve.command",
+    "forebay.cli.serve.guard",
+    "forebay.cli.serve.parent",
+    "forebay.cli.serve.server",
+    "forebay.cli.serve.sim_node",
+    "uvloop",
+]
+PR_SET_PDEATHSIG = 1
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(IMPORTED)
+
+
+class ForkedCommand:
+    """A `forebay` command that runs; as `subprocess.Popen`, without its pipes."""
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        outputs: tuple[int, int],
+        *,
+        folder: Path | None = None,
+        variables: Mapping[str, str] | None = None,
+        in_session: bool = False,
+    ) -> None:
+        """Start it; the two descriptors become its standard output and error.
+
+        `in_session` gives it a session of its own: Ctrl-C does not reach it.
+        """
+        environ = dict(current_environment() if variables is None else variables)
+        arguments = [COMMAND, *words], str(folder or Path.cwd()), environ, in_session
+        self._process = _context.Process(target=_run, args=(*arguments, _Descriptors(outputs)))
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+        self.sentinel = self._process.sentinel
+        """A descriptor that can be read once the process has ended."""
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit status, less than 0 for a signal; None while it runs."""
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class HeardCommand(ForkedCommand):
+    """One whose output is read here; as `asyncio.subprocess.Process`."""
+
+    stdout: asyncio.StreamReader
+    stderr: asyncio.StreamReader
+    _ended: asyncio.Event
+
+    @classmethod
+    async def start(
+        cls, *words: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    ) -> HeardCommand:
+        ends = [os.pipe(), os.pipe()]
+        try:
+            command = cls(words, (ends[0][1], ends[1][1]), folder=cwd, variables=env)
+        finally:
+            for _, theirs in ends:
+                os.close(theirs)
+        command.stdout, command.stderr = [await _reader(ours) for ours, _ in ends]
+        command._ended = asyncio.Event()
+        asyncio.get_running_loop().add_reader(command.sentinel, command._end)
+        return command
+
+    def _end(self) -> None:
+        asyncio.get_running_loop().remove_reader(self.sentinel)
+        self._process.join()
+        self._ended.set()
+
+    async def wait(self) -> int:
+        """Wait for its end; return its exit status."""
+        await self._ended.wait()
+        assert self.returncode is not None
+        return self.returncode
+
+    async def communicate(self) -> tuple[bytes, bytes]:
+        """Wait for its end; return what it has said since."""
+        said, complained, _ = await asyncio.gather(
+            self.stdout.read(), self.stderr.read(), self.wait()
+        )
+        return said, complained
+
+
+class _ClosedAtTheEnd(asyncio.StreamReaderProtocol):
+    def eof_received(self) -> bool:
+        super().eof_received()
+        return False
+
+
+async def _reader(descriptor: int) -> asyncio.StreamReader:
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: _ClosedAtTheEnd(reader), os.fdopen(descriptor, "rb", 0)
+    )
+    return reader
+
+
+class _Descriptors:
+    """Descriptors on their way to another process: valid there once they have been unpickled."""
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self._numbers = numbers
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _received, tuple(DupFd(number) for number in self._numbers)
+
+
+def _received(*descriptors: Any) -> list[int]:
+    return [each.detach() for each in descriptors]
+
+
+def _end_with_the_fork_server() -> None:
+    """Have this command killed when the fork server ends, which it does with its user.
+
+    It ends when nobody has a certain pipe open any more, and every command is given that, too.
+    """
+    alive = forkserver._forkserver._forkserver_alive_fd  # type: ignore[attr-defined]
+    os.close(alive)
+    if sys.platform == "linux":  # else whoever ends us with SIGKILL leaves the commands behind
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _run(
+    words: list[str], folder: str, environ: dict[str, str], in_session: bool, outputs: list[int]
+) -> None:
+    """Run the command in the process that was forked for it."""
+    from forebay.cli.main import main
+
+    _end_with_the_fork_server()
+    if in_session:
+        os.setsid()
+    for theirs, number in zip(outputs, (1, 2), strict=True):
+        os.dup2(theirs, number)
+        os.close(theirs)
+    os.chdir(folder)
+    os.environ.clear()  # noqa: TID251 - the child's
+    os.environ.update(environ)  # noqa: TID251
+    sys.argv = words
+    main()

@@ -1,0 +1,75 @@
+"""The parent of the workers, where the system has no more processes to give."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from forebay.cli.serve.parent import _fork
+from forebay.cli.serve.supervisor import Fork, Supervisor
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/dev/fd"))
+
+
+def test_a_worker_that_cannot_be_forked_is_tried_again() -> None:
+    """In a process of its own: it takes SIGCHLD, by which uvloop hears of the tests' programs."""
+    done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "worker 0 ended (no process: Resource temporarily unavailable)" in done.stderr
+
+
+async def fail_to_fork() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        supervisor = Supervisor([[listening]], {}, shutdown_s=1.0, is_fatal=False)
+        running = asyncio.ensure_future(supervisor.run())
+        for _ in range(2):
+            fork = await supervisor.next_fork()
+            assert fork is not None
+            fork.fail(OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)))
+        os.kill(os.getpid(), signal.SIGTERM)
+        while (fork := await supervisor.next_fork()) is not None:
+            fork.fail(OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)))
+        assert await running == 0
+
+
+async def test_a_fork_that_fails_leaves_no_descriptor_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> int:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(os, "fork", refuse)
+    connected: list[socket.socket] = []
+    before = open_descriptors()
+    for _ in range(3):
+        fork = Fork()
+        _fork(fork, connected)
+        with pytest.raises(BlockingIOError):
+            await fork.wait()
+    assert (open_descriptors(), connected) == (before, [])
+
+
+async def test_a_worker_waits_where_there_are_no_more_descriptors() -> None:
+    fork = Fork()
+    usual, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, most))
+    try:
+        _fork(fork, [])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (usual, most))
+    with pytest.raises(OSError, match="Too many open files"):
+        await fork.wait()
+
+
+if __name__ == "__main__":
+    logging.basicConfig()
+    asyncio.run(fail_to_fork())
