@@ -8,16 +8,13 @@ file says `add_space_prefix = false`, because with the prefix llama.cpp's gramma
 can never match the first token.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import gguf
 import numpy as np
 
 NAME = "tiny-random-llama"
-LAYERS = 2
-WIDTH = 64
-HEADS = 4
-HIDDEN = 128
 CONTEXT_TOKENS = 8192
 
 CHAT_ML = (
@@ -30,22 +27,35 @@ _CONTROL = ("<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>")
 _WORDS = ("the", "and", "queue", "water", "node", "slot", "wait", "turn", "ing", "er", "is", "a")
 
 
-def write_tiny_model(path: Path, seed: int = 7) -> Path:
+@dataclass(frozen=True)
+class Size:
+    """How large the model is."""
+
+    layers: int = 2
+    width: int = 64
+    hidden: int = 128
+    heads: int = 4
+
+
+TINY = Size()
+
+
+def write_tiny_model(path: Path, seed: int = 7, size: Size = TINY) -> Path:
     """Write the model to `path` and return it; the same seed gives the same weights."""
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name(NAME)
-    writer.add_block_count(LAYERS)
+    writer.add_block_count(size.layers)
     writer.add_context_length(CONTEXT_TOKENS)
-    writer.add_embedding_length(WIDTH)
-    writer.add_feed_forward_length(HIDDEN)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(HEADS)
-    writer.add_rope_dimension_count(WIDTH // HEADS)
+    writer.add_embedding_length(size.width)
+    writer.add_feed_forward_length(size.hidden)
+    writer.add_head_count(size.heads)
+    writer.add_head_count_kv(size.heads)
+    writer.add_rope_dimension_count(size.width // size.heads)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_pooling_type(gguf.PoolingType.MEAN)  # else /v1/embeddings refuses it
     vocabulary_size = _add_vocabulary(writer)
     writer.add_vocab_size(vocabulary_size)
-    _add_weights(writer, vocabulary_size, np.random.default_rng(seed))
+    _add_weights(writer, vocabulary_size, size, np.random.default_rng(seed))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -77,21 +87,22 @@ def _add_vocabulary(writer: gguf.GGUFWriter) -> int:
 
 
 def _add_weights(
-    writer: gguf.GGUFWriter, vocabulary_size: int, random: np.random.Generator
+    writer: gguf.GGUFWriter, vocabulary_size: int, size: Size, random: np.random.Generator
 ) -> None:
     def noise(*shape: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
         return random.standard_normal(shape, dtype=np.float32) * np.float32(0.1)
 
-    ones = np.ones(WIDTH, dtype=np.float32)
-    writer.add_tensor("token_embd.weight", noise(vocabulary_size, WIDTH))
-    writer.add_tensor("output.weight", noise(vocabulary_size, WIDTH))
+    width, hidden = size.width, size.hidden
+    ones = np.ones(width, dtype=np.float32)
+    writer.add_tensor("token_embd.weight", noise(vocabulary_size, width))
+    writer.add_tensor("output.weight", noise(vocabulary_size, width))
     writer.add_tensor("output_norm.weight", ones)
-    for layer in range(LAYERS):
+    for layer in range(size.layers):
         block = f"blk.{layer}"
         writer.add_tensor(f"{block}.attn_norm.weight", ones)
         writer.add_tensor(f"{block}.ffn_norm.weight", ones)
         for part in ("attn_q", "attn_k", "attn_v", "attn_output"):
-            writer.add_tensor(f"{block}.{part}.weight", noise(WIDTH, WIDTH))
-        writer.add_tensor(f"{block}.ffn_gate.weight", noise(HIDDEN, WIDTH))
-        writer.add_tensor(f"{block}.ffn_up.weight", noise(HIDDEN, WIDTH))
-        writer.add_tensor(f"{block}.ffn_down.weight", noise(WIDTH, HIDDEN))
+            writer.add_tensor(f"{block}.{part}.weight", noise(width, width))
+        writer.add_tensor(f"{block}.ffn_gate.weight", noise(hidden, width))
+        writer.add_tensor(f"{block}.ffn_up.weight", noise(hidden, width))
+        writer.add_tensor(f"{block}.ffn_down.weight", noise(width, hidden))

@@ -63,10 +63,15 @@ def main() -> None:
     trace = read_trace(args.trace, args.requests, args.cap, args.seed)
     for part in args.parts.split(","):
         begin_s = time.perf_counter()
+
+        def save(result: Any, part: str = part) -> None:
+            document["parts"][part] = result
+            args.out.write_text(json.dumps(document, indent=1) + "\n")
+
+        args.save = save
         result, options = PARTS[part](model, trace, options, args)
-        document["parts"][part] = result
+        save(result)
         print(part, f"{time.perf_counter() - begin_s:.0f} s", flush=True)
-        args.out.write_text(json.dumps(document, indent=1) + "\n")
 
 
 def tune(model: Any, trace: Sequence[Arrival], options: Options, args: Any) -> tuple[Any, Options]:
@@ -102,7 +107,7 @@ def loads(model: Any, trace: Sequence[Arrival], options: Options, args: Any) -> 
     """Compare at parts and multiples of what the engine can do."""
     burst = [replace(arrival, at_s=0.0) for arrival in trace]
     results, figures = run(model, "fifo", burst, options, 300)
-    capacity = steady_rate(results)
+    capacity = full_rate(results, options.requests_max)
     rows: list[dict[str, Any]] = [{"load": "burst", "scheduler": "fifo", **figures}]
     print(" burst", capacity, figures, flush=True)
     span_s = trace[-1].at_s - trace[0].at_s
@@ -116,17 +121,19 @@ def loads(model: Any, trace: Sequence[Arrival], options: Options, args: Any) -> 
             row = {"load": load, "scheduler": scheduler, **figures, "first_token": firsts(results)}
             print(" load", row, flush=True)
             rows.append(row | {"results": [asdict(result) for result in results]})
+            args.save({"capacity_per_s": capacity, "rows": rows})  # a run takes minutes
     return {"capacity_per_s": capacity, "rows": rows}, options
 
 
-def steady_rate(results: Sequence[Result]) -> float:
-    """Return the requests a second of a burst, without its start and its end.
+def full_rate(results: Sequence[Result], at_once: int) -> float:
+    """Return the requests a second of a burst for as long as all places of the engine are taken.
 
-    At the end few long answers are left, one token a step: that says nothing about capacity.
+    Then as many are under way as run at once, on average half done. What comes after, few long
+    answers, one token a step, says nothing about capacity.
     """
     ends = sorted(result.end_s for result in results if result.end_s is not None)
-    first, last = len(ends) // 5, len(ends) * 4 // 5
-    return (last - first) / (ends[last] - ends[first])
+    ended = max(len(ends) - at_once, len(ends) // 2)
+    return (ended + (len(ends) - ended) / 2) / ends[ended - 1]
 
 
 def firsts(results: Sequence[Result]) -> dict[str, dict[str, float]]:

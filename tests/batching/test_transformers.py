@@ -42,9 +42,12 @@ def model() -> Any:
     return transformers.LlamaForCausalLM(config).eval()
 
 
-def new_engine(model: Any, **options: Any) -> BatchingEngine:
+def new_engine(model: Any, places: int | None = None, **options: Any) -> BatchingEngine:
     batching = transformers.ContinuousBatchingConfig(
-        block_size=BLOCK, num_blocks=BLOCKS, max_batch_tokens=STEP_TOKENS
+        block_size=BLOCK,
+        num_blocks=BLOCKS,
+        max_batch_tokens=STEP_TOKENS,
+        max_requests_per_batch=places,
     )
     generation = transformers.GenerationConfig(do_sample=False)
     return BatchingEngine(model, batching=batching, generation=generation, **options)
@@ -148,6 +151,25 @@ async def test_a_short_prompt_does_not_wait_for_a_long_one_nor_the_long_one_for_
     # A step has 64 tokens: 16 for the long prompt, 40 times, beside three short ones.
     assert ended.index("short 0") < ended.index("long")
     assert ended.index("long") < 100
+
+
+@pytest.mark.parametrize(("priority", "most"), [(Priority.HIGH, 34), (Priority.LOW, 32)])
+async def test_higher_priorities_have_two_places_more_than_32(
+    model: Any, priority: Priority, most: int
+) -> None:
+    with new_engine(model, places=32, capacity=None) as engine:
+        async with asyncio.TaskGroup() as group:
+            watched = engine.generate(Request("watched", prompt(1), 40), Priority.LOW)
+            running: list[int] = []
+            async for _ in watched:
+                for n in range(40) if not running else ():
+                    group.create_task(
+                        answered(engine, Request(f"l{n}", prompt(1), 13), Priority.LOW)
+                    )
+                for n in range(9) if len(running) == 5 else ():
+                    group.create_task(answered(engine, Request(f"h{n}", prompt(1), 13), priority))
+                running.append(engine.figures().running)
+        assert max(running) == most
 
 
 async def test_two_users_share_a_priority(model: Any) -> None:

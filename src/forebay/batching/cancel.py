@@ -1,4 +1,4 @@
-"""A token that says, once and for good, that somebody no longer wants something.
+"""A cancellation token: set once, with callbacks.
 
 How it works without a lock. Callbacks live in a dict. `register` puts the callback in first and
 looks at the flag second; `cancel` sets the flag first and empties the dict second. Whatever the

@@ -1,4 +1,4 @@
-"""The waiting line itself: who is first, and which requests make the next batch.
+"""The queue itself: its order, and which requests make the next batch.
 
 Order. Higher priority first, then between users or by arrival (`order.py`). Whoever leaves from
 the middle leaves a dead ticket behind, dropped when it comes up, or all at once when more than

@@ -1,4 +1,4 @@
-"""The waiting line as threads see it: safe from any of them, and able to wait.
+"""The thread-safe queue, with blocking operations.
 
 One lock guards the line (`line.py`: the order, the batch, the reservation), and one list holds the
 threads that sleep because it is empty. There is no semaphore: what could be taken is what is in
@@ -351,7 +351,9 @@ class RequestQueue:
 
     def _check_unique(self, id: str) -> None:
         if id in self._line.waiting:
-            raise DuplicateRequest(f"request {id!r} refused: one with this id waits already")
+            raise DuplicateRequest(
+                f"request {id!r} refused: a request with this id is already waiting"
+            )
 
     def _admit_locked(self, request: Request) -> None:
         """Raise what speaks against enqueuing; what it needs to know is exact under the lock."""

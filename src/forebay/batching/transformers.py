@@ -3,16 +3,19 @@
 transformers runs one model for many requests at once: each step takes one token of every answer
 under way and, with what is left of the step's token budget, parts of prompts. Its own scheduler
 goes by arrival. This one draws from a `RequestQueue`, so the engine gets priorities, fairness
-between users, bounds and cancelling; and it differs in three more ways:
+between users, bounds and cancelling; and it differs in four more ways:
 
 - **Memory.** A request begins when the blocks for its prompt and a bound on its answer are free,
   less what those under way may still need. With the whole of `max_tokens` as the bound nobody is
   ever put out of the cache in the middle; `answer_bound` reserves less, and then the engine puts
   one out where it must (`preempted`). A request larger than the cache is refused when it is
   submitted. (transformers' own scheduler tries it for ever, and the engine dies.)
-- **Prompts.** Up to `PROMPTS_MAX` prompts of a priority are read at once, higher priorities first,
-  then those with the least left, so that a short prompt does not wait for a long one. The oldest
-  gets a quarter of each step all the same: a long prompt does not wait for ever.
+- **Prompts.** As many prompts of a priority are begun as the next step can read beside the longest,
+  `PROMPTS_MAX` at most; higher priorities first, then those with the least left, so that a short
+  prompt does not wait for a long one. The oldest gets a quarter of each step all the same: a long
+  prompt does not wait for ever.
+- **Places.** Beyond `max_requests_per_batch`, one request in sixteen more may begin if it has a
+  higher priority than others: it waits for a step then, not for the end of somebody's answer.
 - **Answers under way** go on in every step.
 
 Use it through `BatchingEngine`; needs `forebay[transformers]` and a build of PyTorch.
@@ -24,6 +27,7 @@ import asyncio
 import contextlib
 import queue
 from collections import deque
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -58,6 +62,8 @@ PROMPTS_MAX = 8
 few long ones, few enough that each is done soon."""
 OLDEST_SHARE = 4
 """One over this of the tokens of a step is kept for the oldest prompt."""
+PLACES_SHARE = 16
+"""One over this of the places in the batch is added for priorities above others."""
 TIMES_MAX = 1000
 """Times to the first token that are kept for each priority."""
 
@@ -93,6 +99,8 @@ class QueueOptions:
     capacity: int | None = 100
     fairness: Literal["fifo", "round_robin"] = "fifo"
     answer_bound: int | None = None
+    places: int | None = None
+    """Requests of any priority that run at once."""
 
 
 @dataclass
@@ -137,6 +145,8 @@ class QueueScheduler(Scheduler):  # type: ignore[misc]
         }
         # Blocks are reserved, so that no margin is needed beside them.
         super().__init__(cache, safety_margin or 0.0, max_requests_per_batch)
+        self._places_above = max_requests_per_batch
+        self._places_all = min(options.places or max_requests_per_batch, max_requests_per_batch)
         self.blocks_total: int = cache.get_num_free_blocks()
         self.queue = RequestQueue(
             capacity=options.capacity,
@@ -230,35 +240,50 @@ class QueueScheduler(Scheduler):  # type: ignore[misc]
             if state.status == RequestStatus.DECODING:
                 self._add(batch, state, batch.tokens_left)
         if not self.block_new_requests:
-            self._draw()
+            self._draw(token_budget)
         self._add_prompts(batch)
         if not batch.scheduled and batch.allocation_failed:
             return None, batch.is_decode_only, 0, 0
         tokens = token_budget - batch.tokens_left
         return batch.scheduled, batch.is_decode_only, tokens, cache_budget - batch.cache_left
 
-    def _draw(self) -> None:
-        """Begin what fits, of each priority as long as few prompts of it, or above, are read."""
+    def _draw(self, token_budget: int) -> None:
+        """Begin what fits: of each priority, no more prompts than the next step can read.
+
+        One that has begun takes the place of an answer, so that it should not wait then. The
+        longest does not count: the others are read before it.
+        """
         if self.queue.is_empty:
             return
-        reading = [run.priority for _, run in self._prompts()]
+        reading = [
+            (run.priority, len(state.remaining_prefill_tokens)) for state, run in self._prompts()
+        ]
         for priority in reversed(Priority):
-            room = min(
-                PROMPTS_MAX - sum(other >= priority for other in reading),
-                self.max_requests_per_batch - len(self._runs),
-            )
-            free = self._free_blocks()
-            if room <= 0 or free <= 0:
-                continue
-            for request in self.queue.get_requests(room, free, priority):
+            left = [tokens for other, tokens in reading if other >= priority]
+            while len(left) < PROMPTS_MAX and sum(left) - max(left, default=0) < token_budget:
+                free = self._free_blocks()
+                if free <= 0 or len(self._runs) >= self._places(priority):
+                    return
+                drawn = self.queue.get_requests(1, free, priority)
+                if not drawn:
+                    break
+                request = drawn[0]
                 if request.id not in self.waiting_requests:
                     self.queue.requeue(request)  # submitted, but not handed over yet
-                    continue
+                    break
                 self._drawn_total += 1
-                reading.append(request.priority or priority)
+                tokens = len(self.waiting_requests[request.id].remaining_prefill_tokens)
+                left.append(tokens)
+                reading.append((request.priority or priority, tokens))
                 self._runs[request.id] = Run(
-                    request, reading[-1], request.memory_bytes or 0, self._drawn_total
+                    request, reading[-1][0], request.memory_bytes or 0, self._drawn_total
                 )
+
+    def _places(self, priority: Priority) -> int:
+        """Return how many may be under way when one of a priority begins."""
+        if any(run.priority < priority for run in self._runs.values()):
+            return self._places_above
+        return self._places_all
 
     def _free_blocks(self) -> int:
         """Return the blocks that are free, less what those under way may still need."""
@@ -353,9 +378,11 @@ class BatchingEngine:
         """
         if answer_bound is not None:
             at_least(1, "answer_bound", answer_bound)
-        options = QueueOptions(capacity, fairness, answer_bound)
-        config = ContinuousBatchingConfig() if batching is None else batching
+        config = ContinuousBatchingConfig() if batching is None else copy(batching)
         config.scheduler_type = SCHEDULER_NAME
+        options = QueueOptions(capacity, fairness, answer_bound, config.max_requests_per_batch)
+        if options.places is not None:
+            config.max_requests_per_batch = options.places + options.places // PLACES_SHARE
         SCHEDULER_MAPPING[SCHEDULER_NAME] = partial(QueueScheduler, options=options)
         self.manager: ContinuousBatchingManager = model.init_continuous_batching(
             generation_config=generation, continuous_batching_config=config
