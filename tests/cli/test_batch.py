@@ -209,7 +209,7 @@ def test_the_same_command_again_says_that_all_is_here(server: BatchServer, file:
     polls = server.polls
     again = run(server, file)
     assert again.exit_code == 0
-    assert "has ended before" in again.stderr
+    assert "has already ended" in again.stderr
     assert "3 of 3 lines answered" in again.stdout
     assert (len(server.uploads), len(server.created), server.polls) == (1, 1, polls)
 
@@ -243,14 +243,14 @@ def test_ctrl_c_leaves_the_batch_running_and_the_same_command_goes_on(
     started.set()
     said, complaint = child.communicate(timeout=LIMIT_S)
     assert (child.returncode, said) == (130, "")
-    assert f"Batch {BATCH} goes on" in complaint
+    assert f"Batch {BATCH} continues" in complaint
     assert "Run the same command again" in complaint
     assert "--cancel" in complaint
     assert "Traceback" not in complaint
     server.script = [progress("completed", 3)]
     done = run(server, file)
     assert done.exit_code == 0, done.output
-    assert f"Going on with batch {BATCH}" in done.stderr
+    assert f"Continuing with batch {BATCH}" in done.stderr
     assert out(file).exists()
     assert (len(server.uploads), len(server.created), server.cancels) == (1, 1, 0)
 
@@ -313,7 +313,7 @@ def test_a_batch_that_the_gateway_has_forgotten_is_told(server: BatchServer, fil
     server.created.clear()
     done = run(server, file)
     assert done.exit_code == 1
-    assert "--restart begins anew" in done.stderr
+    assert "--restart starts again" in done.stderr
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"url": 1}'])

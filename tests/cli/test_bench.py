@@ -145,7 +145,7 @@ async def test_a_stream_that_fails_half_way_is_an_error(desk: Desk) -> None:
     node.automatic = die
     done = await desk.run("bench", *QUICK, "--limit", "1")
     assert done.exit_code == 1
-    assert "not one request succeeded (1 node_failed)" in done.stderr
+    assert "no request succeeded (1 node_failed)" in done.stderr
     assert "node_failed" in done.stdout
 
 
@@ -240,7 +240,7 @@ async def test_a_limit_that_is_broken_exits_with_5_and_says_which(desk: Desk, si
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--duration", "soon"), "--duration: 'soon' is no duration"),
+        (("--duration", "soon"), "--duration: 'soon' is not a duration"),
         (("--rate", "0"), "--rate must be above 0"),
         (("--rate", "nan"), "--rate must be above 0"),
         (("--rate", "90000", "--duration", "1h"), "more than 200,000 requests"),
@@ -249,7 +249,7 @@ async def test_a_limit_that_is_broken_exits_with_5_and_says_which(desk: Desk, si
         (("--arrivals", "poisson", "--trace", "x"), "--trace brings its own"),
         (("--trace", "no-such-file"), "--trace: no-such-file cannot be read"),
         (("--users", "a:b"), "--users: the weight"),
-        (("--priorities", "a,a"), "--priorities: a is there twice"),
+        (("--priorities", "a,a"), "--priorities: a is listed twice"),
         (("--fail-if", "speed>3"), "--fail-if: nothing is called speed"),
         (("--max-tokens", "0"), "--max-tokens must be between"),
         (("--timeout", "0s"), "--timeout must be above 0"),

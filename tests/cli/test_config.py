@@ -190,7 +190,7 @@ def test_check_names_the_line_and_the_nearest_word() -> None:
     ("database", "part"),
     [
         ("sqlite:///no/such/folder/x.db", "mkdir -p"),
-        ("sqlite://", "gone when the gateway stops"),
+        ("sqlite://", "lost when the gateway stops"),
         ("sqlite:////proc/x.db", "may not write"),
     ],
 )

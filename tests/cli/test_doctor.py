@@ -148,6 +148,55 @@ async def test_doctor_tells_of_databases_and_stores_that_cannot_be_used(tmp_path
     assert (state, "hush" in told) == ("problem", False)
 
 
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])
+async def test_doctor_asks_a_real_postgresql_and_shows_no_password(
+    postgres_url: str, scheme: str
+) -> None:
+    _, mark, rest = postgres_url.partition("://postgres:@")
+    given = f"{scheme}://postgres:hush@{rest}"  # a server that asks for none ignores it
+    assert mark
+    found = await checks("--set", f"jobs.database={given}", "--set", f"sessions.database={given}")
+    assert [state for state, _, _ in found["database"]] == ["ok", "ok"]
+    for _, told, _ in found["database"]:
+        assert told.startswith(f"{scheme}://")
+        assert told.endswith(" answers")
+        assert "hush" not in told
+
+
+async def test_doctor_asks_a_real_valkey(valkey_url: str) -> None:
+    found = await checks("--set", f"coordination.url={valkey_url}")
+    assert [(state, told) for state, told, _ in found["store"]] == [("ok", f"{valkey_url} answers")]
+
+
+async def test_doctor_tells_of_a_password_that_a_valkey_does_not_know(valkey_url: str) -> None:
+    given = valkey_url.replace("://", "://nobody:hush@", 1)
+    found = await checks("--set", f"coordination.url={given}")
+    [(state, told, instead)] = found["store"]
+    assert (state, "hush" in told) == ("problem", False)
+    assert "cannot be used" in told
+    assert "coordination.url" in instead
+
+
+async def test_doctor_compares_the_clocks_of_servers_with_its_own(
+    postgres_url: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forebay.cli.doctor.servers.APART_S", -1.0)  # no two are as close as that
+    found = await checks(
+        "--set", f"jobs.database={postgres_url}", "--set", f"coordination.url={valkey_url}"
+    )
+    for state, told, instead in (found["database"][0], found["store"][0]):
+        assert (state, "s apart" in told) == ("warning", True)
+        assert "NTP" in instead
+
+
+async def test_doctor_knows_a_database_that_a_gateway_has_used(desk: Desk, tmp_path: Path) -> None:
+    database = tmp_path / "used.db"
+    gateway = await desk.start(jobs={"database": f"sqlite:///{database}"})
+    await gateway.parts.jobs.ready()
+    found = await checks("--set", f"jobs.database=sqlite:///{database}")
+    assert found["database"][0] == ("ok", f"{database} is well", "")
+
+
 async def test_doctor_warns_of_a_limit_of_files_below_the_connections() -> None:
     found = await checks("--set", "server.connections_max=999999999")
     state, _, instead = found["files"][0]

@@ -67,6 +67,7 @@ GATEWAY = {
 REQUESTS = {
     **GATEWAY,
     "--state": Flag("ended", "lost"),
+    "--outcome": Flag("served", ANYTHING),
     "--user": Flag("alice", ANYTHING),
     "--model": Flag("m", ANYTHING),
     "--limit": Flag("3", "0"),
@@ -179,6 +180,7 @@ FLAGS: dict[str, dict[str, Flag]] = {
     "batch list": {
         **GATEWAY,
         "--status": Flag("completed", "done"),
+        "--model": Flag("m", ANYTHING),
         "--limit": Flag("1", "0"),
     },
     **dict.fromkeys(("batch show", "batch cancel"), GATEWAY),

@@ -145,7 +145,9 @@ def test_the_answer_is_called_senseless_and_the_field_is_named(
         assert done.exit_code == 0
         return
     assert done.exit_code == 3
-    assert re.search(r"answer makes no sense: Expected .* at `\$\..*is this Forebay\?", done.stderr)
+    assert re.search(
+        r"answer cannot be parsed: Expected .* at `\$\..*is this a Forebay gateway\?", done.stderr
+    )
 
 
 @pytest.mark.parametrize("command", SOME)

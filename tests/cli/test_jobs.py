@@ -68,7 +68,7 @@ async def test_a_prompt_is_submitted_and_it_is_said_how_to_follow_it(
     job = await shown(desk, 1)
     assert (job["job_id"], job["priority"], job["idempotency_key"]) == (7, "high", "k")
     again = await desk.run(*CHAT, "--key", "k")
-    assert "The same work is job 1 already, which is running" in again.stdout
+    assert "This work is already job 1, which is running" in again.stdout
     await call.answer(ANSWER)
 
 
@@ -258,7 +258,7 @@ async def test_ctrl_c_leaves_the_job_alone_and_says_how_to_go_on(
         patch.setattr("forebay.cli.jobs.command._say_step", interrupted)
         done = await desk.run("jobs", "watch", str(number))
     assert done.exit_code == 130
-    assert f"Job {number} goes on" in done.stderr
+    assert f"Job {number} continues" in done.stderr
     assert f"forebay jobs cancel {number}" in done.stderr
     assert (await shown(desk, number))["status"] == "running"
     await call.answer(ANSWER)
@@ -313,7 +313,7 @@ async def test_on_a_terminal_the_table_is_drawn_again_and_outlives_the_gateway(
     monkeypatch.setattr("forebay.cli.jobs.watch.wait_s", wait)
     done = await desk.run("jobs", "watch")
     assert done.exit_code == 130
-    first, second = drawn.getvalue().split("Ctrl-C ends this")
+    first, second = drawn.getvalue().split("Ctrl-C stops watching")
     assert "completed" in first
     assert "no gateway answers" in second
 

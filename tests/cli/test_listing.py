@@ -42,6 +42,12 @@ async def test_an_ended_batch_is_listed_shown_and_not_cancelled(
     (batch,) = json.loads((await gateway.run("batch", "list", "--json")).stdout)
     rows = (await gateway.run("batch", "list", "--status", "completed")).stdout.splitlines()
     assert len(rows) == 2
+    asked = "no-such"
+    for model, count in ((asked, 1), (asked.upper(), 0)):
+        found = await gateway.run("batch", "list", "--model", model, "--json")
+        assert len(json.loads(found.stdout)) == count
+    nothing = await gateway.run("batch", "list", "--model", asked, "--status", "failed")
+    assert nothing.stdout.startswith("There are no such batches.")
     assert rows[1].split()[:2] == [batch["id"], "completed"]
     shown = await gateway.run("batch", "show", batch["id"])
     assert "0 answered, 1 failed, 1 in all" in shown.stdout
@@ -53,7 +59,7 @@ async def test_an_ended_batch_is_listed_shown_and_not_cancelled(
 
 async def test_sessions_are_listed_shown_and_deleted(gateway: Desk) -> None:
     none = await gateway.run("sessions")
-    assert none.stdout.startswith("There are no sessions. Begin one with:")
+    assert none.stdout.startswith("There are no sessions. Start one with:")
     async with await RawClient.connect("127.0.0.1", gateway.gateway.port) as client:
         await client.post("/session", json.dumps({"model": "m", "system": "Be brief."}).encode())
         session = (await client.reply()).json["sessionId"]

@@ -34,6 +34,15 @@ async def test_the_list_says_why_a_node_has_its_slots_where_nobody_set_them(desk
     assert "n1 has 3 slots: the node says that it runs 3 at once" in shown
 
 
+async def test_the_list_says_what_a_node_s_cache_has_room_for(desk: Desk) -> None:
+    gateway = await desk.start(await desk.node())
+    assert "tokens free" not in (await desk.run("nodes", "list")).stdout
+    backend = gateway.parts.nodes.get("n1")
+    assert backend is not None
+    backend.heard(1, None, 52_000)
+    assert "52,000 tokens free" in (await desk.run("nodes", "list")).stdout
+
+
 async def test_a_node_is_drained_and_resumed(desk: Desk) -> None:
     gateway = await desk.start(await desk.node())
     drained = await desk.run("nodes", "drain", "n1")

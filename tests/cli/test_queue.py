@@ -64,7 +64,7 @@ async def test_an_idle_gateway_says_so_and_where_the_ended_ones_are(desk: Desk) 
     await desk.start()
     done = await desk.run("ps")
     assert (done.exit_code, done.stderr) == (0, "")
-    assert "Nobody waits and nothing runs" in done.stdout
+    assert "No request is waiting or running" in done.stdout
     assert "queue list --state ended" in done.stdout
 
 
@@ -79,6 +79,29 @@ async def test_more_than_a_page_is_told_with_how_to_go_on(desk: Desk, line: Line
     assert done.stderr == ""
 
 
+async def test_ended_requests_are_listed_by_how_they_ended(desk: Desk, line: Line) -> None:
+    await line.ask("later", "bob")
+    await desk.run("queue", "cancel", "waits", "later")
+    done = await desk.run("queue", "list", "--outcome", "cancelled")
+    assert (done.exit_code, done.stderr) == (0, ""), done.output
+    head, *rows = done.stdout.rstrip().splitlines()
+    assert head.split()[0] == "Request"
+    assert [row.split()[:3] for row in rows] == [
+        ["later", "ended", "bob"],
+        ["waits", "ended", "bob"],
+    ]
+    assert [row.split()[-2:] for row in rows] == [["cancelled,", "499"]] * 2
+    done = await desk.run("ps", "--outcome", "cancelled", "--state", "ended", "--json")
+    assert [row["id"] for row in json.loads(done.stdout)] == ["later", "waits"]
+    done = await desk.run("queue", "list", "--outcome", "served")
+    assert "There are no such requests" in done.stdout
+    done = await desk.run("queue", "list", "--outcome", "cancelled", "--limit", "1")
+    assert "queue list --state ended --outcome cancelled --before later" in done.stderr
+    done = await desk.run("queue", "list", "--outcome", "cancelled", "--state", "running")
+    assert done.exit_code == 2
+    assert "--outcome selects ended requests" in done.stderr
+
+
 async def test_one_request_is_shown_cancelled_and_still_shown(desk: Desk, line: Line) -> None:
     client = await line.ask("late", "bob")
     done = await desk.run("queue", "show", "late")
@@ -88,7 +111,7 @@ async def test_one_request_is_shown_cancelled_and_still_shown(desk: Desk, line: 
     done = await desk.run("queue", "cancel", "late", "nobody")
     assert done.exit_code == 1
     assert "Request late is cancelled." in done.stdout
-    assert "request nobody: the gateway says: no request of that id" in done.stderr
+    assert "request nobody: the gateway says: no request with that id" in done.stderr
     assert (await client.reply()).status == 499
     done = await desk.run("queue", "show", "late")
     assert done.exit_code == 0
@@ -101,7 +124,7 @@ async def test_one_request_is_shown_cancelled_and_still_shown(desk: Desk, line: 
 async def test_a_key_sees_its_own_and_without_one_nothing_is_shown(desk: Desk) -> None:
     await desk.start(keys=[{"name": "team", "key_sha256": digest_of("team-secret")}])
     done = await desk.run("ps", "--key-env", "TEAM", TEAM="team-secret")
-    assert "Nobody waits" in done.stdout
+    assert "No request is waiting" in done.stdout
     done = await desk.run("ps")
     assert done.exit_code == 4
     assert "Name a key with --key-env" in done.stderr

@@ -26,17 +26,17 @@ Usage: forebay top [OPTIONS]
   4 when it wants a key.
 
 Options:
-  --url URL      Where the gateway is; else FOREBAY_URL, else as the settings
-                 here say, http://127.0.0.1:7800 by default.
-  --key-env VAR  Environment variable with the key to use, where the gateway
-                 wants one; else FOREBAY_API_KEY.
-  --once         Print one picture as text and exit; so does a pipe.
+  --url URL      Address of the gateway; default: FOREBAY_URL, else the address
+                 in the settings, else http://127.0.0.1:7800.
+  --key-env VAR  Environment variable with the API key for the gateway; default:
+                 FOREBAY_API_KEY.
+  --once         Print one frame as text and exit; the default in a pipe.
   --json         Print JSON.
-  --ascii        Draw with ASCII only, as where there is no UTF-8.
+  --ascii        Use ASCII characters only; the default without UTF-8.
   -h, --help     Show this message and exit.
 
   Keys: q leaves, ? explains the others. d drains the chosen node and r resumes
-  it, for admins. It comes back by itself when the gateway was restarted.
+  it, for admins. It reconnects when the gateway is restarted.
 """
 
 
@@ -54,6 +54,29 @@ async def test_a_pipe_gets_one_picture(desk: Desk, words: tuple[str, ...]) -> No
         assert part in done.stdout, done.stdout
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
     assert "\x1b" not in done.stdout
+
+
+async def test_the_picture_has_who_runs_and_who_waits_up_to_a_bound(desk: Desk) -> None:
+    await desk.start(await desk.node())
+    assert "Nobody waits and nothing runs." in (await desk.run("top", "--once")).stdout
+    for number in range(22):
+        body = {"model": "m", "messages": [], "user": f"user{number:02}"}
+        await desk.ask(f"r{number}", body)
+    lines = (await desk.run("top", "--once", COLUMNS="100")).stdout.splitlines()
+    head = next(at for at, line in enumerate(lines) if line.strip().startswith("Line 1-20/22"))
+    shown = [line.split() for line in lines[head + 1 : head + 23]]
+    assert shown[0][:4] == ["user00", "m", "●", "running"]
+    assert shown[1][:5] == ["user01", "m", "◒", "waiting", "1"]
+    assert (shown[19][0], shown[20]) == ("user19", [])
+
+
+async def test_who_may_not_see_the_line_sees_the_rest(desk: Desk) -> None:
+    keys = [{"name": "team", "key_sha256": digest_of("team-secret")}]
+    await desk.start(await desk.node(), keys=keys, server={"public_status": True})
+    done = await desk.run("top", "--once")
+    assert done.exit_code == 0, done.output
+    assert "n1" in done.stdout
+    assert "the gateway says" in done.stdout
 
 
 async def test_ascii_has_nothing_else(desk: Desk) -> None:

@@ -59,4 +59,4 @@ async def test_a_time_that_is_none_is_refused(used: Desk) -> None:
     both = await used.run("usage", "--csv", "--json")
     assert both.exit_code == exits.USAGE
     empty = await used.run("usage", "--to", "2001-01-01", "--from", "2001-01-01")
-    assert "Nothing" in empty.stdout
+    assert "no usage" in empty.stdout

@@ -99,15 +99,15 @@ def test_a_mix_is_drawn_in_proportion_and_repeatably(seed: int) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "no name"),
+        ("", "not a name"),
         ("0", "between 1 and 1,000"),
         ("99999999", "between 1 and 1,000"),
-        ("a,b,a", "a is there twice"),
+        ("a,b,a", "a is listed twice"),
         ("a:0", "weight in 'a:0'"),
         ("a:-1", "weight"),
         ("a:inf", "weight"),
         ("a:x", "weight"),
-        ("a\r\nx-evil: 1", "no name"),
+        ("a\r\nx-evil: 1", "not a name"),
         (",".join(f"u{i}" for i in range(1001)), "at most 1,000"),
     ],
 )

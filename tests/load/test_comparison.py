@@ -108,7 +108,7 @@ def test_runs_that_asked_for_different_things_are_not_comparable() -> None:
 def test_what_makes_a_run_doubtful_is_said() -> None:
     late = made([ok(i / 40, 1.0, late_s=1.0) for i in range(400)], seed=9)
     told = "\n".join(compare(run(1), late).warnings)
-    assert "B could not keep its own schedule" in told
+    assert "B was sent late by the load generator" in told
     assert "The seeds differ" in told
 
 

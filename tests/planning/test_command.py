@@ -97,7 +97,7 @@ def test_a_limit_that_does_not_hold_in_one_of_the_variants_is_said(
     ("words", "said"),
     [
         (("--variant", "nodes"), "changes nothing"),
-        (("--variant", "scale=1"), "is the base"),
+        (("--variant", "scale=1"), "equals the base"),
         (("--variant", "'"), "No closing quotation"),
         (("--variant", "scale=no"), "a number from"),
         (("--variant", "queue.fairnes=fifo"), "did you mean queue.fairness"),

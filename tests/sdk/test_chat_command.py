@@ -267,7 +267,7 @@ async def test_ctrl_c_ends_the_turn_and_a_second_one_leaves(
 
 async def test_the_commands_do_what_help_says(talker: ScriptedServer, terminal: Terminal) -> None:
     terminal.type("/help\n")
-    await terminal.sees("/branch   go on in a copy")
+    await terminal.sees("/branch   continue in a copy")
     await terminal.sees("> ")
     terminal.type("/dance\n")
     await terminal.sees("There is no /dance")

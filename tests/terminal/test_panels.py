@@ -187,6 +187,9 @@ def test_a_guarded_node_says_so() -> None:
     view = made_view(nodes=[node("gpu1", guarded=True)])
     assert "ollama, guarded, in this state" in shown(panels.message, view)
     assert "ollama, guarded" in shown(panels.node_facts, view)
+    assert "tokens free" not in shown(panels.node_facts, view)
+    view = made_view(nodes=[node("gpu1", kv_free_tokens=52_000)])
+    assert "52,000 tokens free" in shown(panels.node_facts, view)
 
 
 def test_what_a_pipe_gets_has_all_nodes_and_neither_keys_nor_cursor() -> None:
@@ -232,7 +235,7 @@ async def test_a_fleet_is_a_table_where_there_is_room_and_beside_the_nodes() -> 
 
 @pytest.mark.parametrize(
     ("mode", "words"),
-    [("seeking", "looking for a leader"), ("alone", "alone, the store is out of reach"),
+    [("seeking", "looking for a leader"), ("alone", "alone, the store is unreachable"),
      ("cut_off", "cut off, nothing new starts here"), ("new", "new")],
 )  # fmt: skip
 def test_the_mode_of_a_fleet_is_told_in_words(mode: str, words: str) -> None:

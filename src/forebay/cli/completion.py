@@ -17,7 +17,7 @@ VARIABLE = "_FOREBAY_COMPLETE"
 
 completion_app = typer.Typer(
     name="completion",
-    help="Print a script by which your shell completes what you type.",
+    help="Print the completion script for your shell.",
     epilog="For one session of bash: source <(forebay completion bash). To stay: "
     "forebay completion bash > ~/.local/share/bash-completion/completions/forebay; "
     'forebay completion zsh > "${fpath[1]}/_forebay"; '

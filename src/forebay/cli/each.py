@@ -1,4 +1,4 @@
-"""The same request for each of several things."""
+"""Send the same request for each of several names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the exit status of a command means: the same for every verb."""
+"""Exit statuses, the same for every command."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ PIPE_CLOSED = 141
 """The same for a pipe whose reader has left, as `head` does."""
 
 MEANINGS = {
-    DONE: "done as asked",
-    FAILED: "the gateway refused, or what was asked for failed",
+    DONE: "success",
+    FAILED: "the gateway refused, or the operation failed",
     USAGE: "usage error: a command, an option, a file, a setting",
     NOT_REACHABLE: "no gateway can be reached",
-    NOT_ALLOWED: "the gateway wants a key, or another one",
+    NOT_ALLOWED: "the gateway needs a key, or refused the one sent",
     BROKEN_LIMIT: "a `--fail-if` condition of `forebay bench` or `forebay sim` holds",
     INTERRUPTED: "Ctrl-C",
     PIPE_CLOSED: "the reader of the output closed the pipe, as `head` does",

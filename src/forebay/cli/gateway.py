@@ -38,8 +38,8 @@ GatewayUrl = Annotated[
     typer.Option(
         "--url",
         metavar="URL",
-        help="Where the gateway is; else FOREBAY_URL, else as the settings here say, "
-        "http://127.0.0.1:7800 by default.",
+        help="Address of the gateway; default: FOREBAY_URL, else the address in the settings, "
+        "else http://127.0.0.1:7800.",
         show_default=False,
     ),
 ]
@@ -48,8 +48,7 @@ KeyEnv = Annotated[
     typer.Option(
         "--key-env",
         metavar="VAR",
-        help="Environment variable with the key to use, where the gateway wants one; "
-        "else FOREBAY_API_KEY.",
+        help="Environment variable with the API key for the gateway; default: FOREBAY_API_KEY.",
         show_default=False,
     ),
 ]

@@ -25,20 +25,20 @@ class FoundHere(NamedTuple):
 
     def lines(self) -> list[str]:
         """Say what was found, one sentence a line."""
-        said = [f"Found {node['kind']} at {node['url']}: it is a node." for node in self.nodes]
+        said = [f"Found {node['kind']} at {node['url']}: added as a node." for node in self.nodes]
         if port := self.values.get("server.port"):
-            said.append(f"Port {USUAL_PORT} is taken here, so the gateway is to listen on {port}.")
+            said.append(f"Port {USUAL_PORT} is in use here, so the gateway will listen on {port}.")
         return said or ["No model server answers here: the gateway will look again when it starts."]
 
 
 def init(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it.")] = Path(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="File to write.")] = Path(
         "forebay.toml"
     ),
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a settings file to start from, with what is found here.
+    """Write a settings file with the model servers found on this machine.
 
     Model servers that answer on this machine become nodes; every other key is commented out with
     its default, and explained.

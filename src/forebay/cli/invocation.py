@@ -1,4 +1,4 @@
-"""How people call this program and reach a server of it from here, for what commands print."""
+"""How this program was called, for the commands that it prints."""
 
 from __future__ import annotations
 

@@ -24,12 +24,14 @@ BYTES = 32
 
 keys_app = typer.Typer(
     name="keys",
-    help="List, make and revoke API keys.",
-    epilog="Keys made at a gateway are kept in the database of its jobs, by their digests.",
+    help="List, create and revoke API keys.",
+    epilog="Keys created at a gateway are stored as digests in the database of its jobs.",
     no_args_is_help=True,
 )
 
-KeyName = Annotated[str, typer.Argument(metavar="NAME", help="As `forebay keys list` shows it.")]
+KeyName = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of the key, from `forebay keys list`.")
+]
 
 
 @keys_app.command("list")
@@ -59,15 +61,17 @@ def list_keys(url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = Fa
         show(table)
     else:
         making = with_url("keys new NAME --admin", client.url)
-        tell(f"There are no keys: everyone may call. Make the first with: {making}")
+        tell(f"There are no keys: everyone may call. Create the first with: {making}")
 
 
 @keys_app.command()
 def new(  # noqa: PLR0913 - Typer reads the options from the signature
     name: Annotated[str, typer.Argument(help="Name of the key: letters, digits, . _ -")],
     *,
-    admin: Annotated[bool, typer.Option("--admin", help="Let it change nodes and keys.")] = False,
-    user: Annotated[str, typer.Option(help="User it counts for; else its name.")] = "",
+    admin: Annotated[
+        bool, typer.Option("--admin", help="Admin key: may change nodes and keys.")
+    ] = False,
+    user: Annotated[str, typer.Option(help="User of the key; default: its name.")] = "",
     assignments: Annotated[
         list[str] | None,
         typer.Option(
@@ -75,13 +79,13 @@ def new(  # noqa: PLR0913 - Typer reads the options from the signature
         ),
     ] = None,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Ask no gateway: print a block for forebay.toml.")
+        bool, typer.Option("--offline", help="Contact no gateway; print a block for forebay.toml.")
     ] = False,
     url: GatewayUrl = None,
     key_env: KeyEnv = "",
     as_json: AsJson = False,
 ) -> None:
-    """Make a key, in force at once at a running gateway, and show it this once.
+    """Create a key, valid at once at a running gateway; it is shown only once.
 
     Where no gateway answers, or with --offline, print the block for forebay.toml that lets it in.
     """
@@ -101,7 +105,7 @@ def new(  # noqa: PLR0913 - Typer reads the options from the signature
         tell_json({**shown, "url": where})
     else:
         tell(f"The key, shown only now; its holder sends it as a bearer token:\n\n{text}\n")
-        tell(f"It is in force at {where}. Revoke it with: {with_url(f'keys revoke {name}', where)}")
+        tell(f"It is valid at {where}. Revoke it with: {with_url(f'keys revoke {name}', where)}")
 
 
 @keys_app.command()
@@ -114,7 +118,7 @@ def revoke(
     key_env: KeyEnv = "",
     as_json: AsJson = False,
 ) -> None:
-    """Take a key back: what waits with it gets 401, what runs may finish."""
+    """Revoke a key: its waiting requests get 401, running ones may finish."""
     path = f"/admin/keys/{quote(name, safe='')}{'?last=true' if last else ''}"
     GatewayClient(url, key_env).insist("DELETE", path, object)
     if as_json:
@@ -154,11 +158,11 @@ def _key(name: str, text: str, chosen: dict[str, Any]) -> KeySettings:
         if problem.key == "name":
             fail(
                 "a key's name is 1 to 64 letters, digits, dots, dashes and underscores, such as "
-                "team-a. Nothing was made.",
+                "team-a. Nothing was created.",
                 code=USAGE,
             )
         option = "--user" if problem.key == "user" else f"--set {problem.key}"
-        fail(f"{option}: it {problem.wrong}; {problem.instead}. Nothing was made.", code=USAGE)
+        fail(f"{option}: it {problem.wrong}; {problem.instead}. Nothing was created.", code=USAGE)
 
 
 def _assigned(assignments: list[str] | tuple[()]) -> dict[str, Any]:

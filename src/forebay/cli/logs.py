@@ -39,19 +39,19 @@ def logs(
         str,
         typer.Argument(
             metavar="FILE",
-            help="A log that `serve` has written, or - for standard input; else the gateway's own, "
-            "as it grows.",
+            help="Access log to show, or - for standard input; without it, follow the log of "
+            "the running gateway.",
         ),
     ] = "",
     *,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Of a file: go on with what is added to it.")
+        bool, typer.Option("--follow", "-f", help="Follow the file as it grows.")
     ] = False,
     url: GatewayUrl = None,
     key_env: KeyEnv = "",
     as_json: AsJson = False,
 ) -> None:
-    """Follow the access log in a form for people.
+    """Show the access log in readable form.
 
     Without a file it shows each request of a running gateway as it ends, until Ctrl-C; that is for
     whoever may use /admin. Lines that are no requests are shown as they are.
@@ -147,6 +147,7 @@ class LogReader:
     def __init__(self, line_form: LineForm) -> None:
         self._form = line_form
         self.was_heard = False
+        self._silent: list[str] = []
 
     async def follow(self, transport: Transport) -> None:
         """Show what comes until the gateway ends it; raises SdkError."""
@@ -161,18 +162,20 @@ class LogReader:
                 if event.event == "request":
                     self._form.show(event.data.encode())
                     sys.stdout.flush()
-                else:
-                    self._note(event.event, decoded(event.data, dict[str, int]))
+                elif event.event == "lost":
+                    lines = counted(decoded(event.data, dict[str, int]).get("lines", 0), "line")
+                    say(f"{lines} lost: they arrived faster than they were read")
+                elif event.event in ("hello", "incomplete"):
+                    self.was_heard = True
+                    told = decoded(event.data, dict[str, int | list[str]]).get("incomplete")
+                    self._note_silent(told if isinstance(told, list) else [])
 
-    def _note(self, kind: str, told: dict[str, int]) -> None:
-        if kind == "hello":
-            if not self.was_heard and told.get("workers", 1) > 1:
-                say(
-                    f"One of {told['workers']} workers shows its requests here; the log that serve "
-                    "writes has all of them: forebay logs FILE"
-                )
-            self.was_heard = True
-        elif kind == "lost":
+    def _note_silent(self, silent: list[str]) -> None:
+        """Say whose requests are missing, when that has changed."""
+        if silent != self._silent:
+            self._silent = silent
             say(
-                f"{counted(told.get('lines', 0), 'line')} lost: they came faster than they are read"
+                f"Requests of {', '.join(silent)} are missing: no answer"
+                if silent
+                else "All processes answer again"
             )

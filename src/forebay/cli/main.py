@@ -15,7 +15,8 @@ VERBS: Mapping[str, Verb] = {
         "forebay.cli.serve.command:serve", "Run the gateway: the queue in front of your models."
     ),
     "init": Verb(
-        "forebay.cli.init:init", "Write a settings file to start from, with what is found here."
+        "forebay.cli.init:init",
+        "Write a settings file with the model servers found on this machine.",
     ),
     "doctor": Verb(
         "forebay.cli.doctor.command:doctor",
@@ -32,10 +33,10 @@ VERBS: Mapping[str, Verb] = {
         "forebay.cli.top:top",
         "Watch a running gateway live: the queue, the nodes, models and jobs.",
     ),
-    "logs": Verb("forebay.cli.logs:logs", "Follow the access log in a form for people."),
+    "logs": Verb("forebay.cli.logs:logs", "Show the access log in readable form."),
     "chat": Verb(
         "forebay.cli.chat.command:chat",
-        "Talk with a model. The gateway holds the conversation, so it can be taken up again.",
+        "Chat with a model. The gateway stores the conversation, so it can be continued later.",
     ),
     "batch": Verb(
         "forebay.cli.batch.command:batch_app",
@@ -43,33 +44,37 @@ VERBS: Mapping[str, Verb] = {
     ),
     "bench": Verb(
         "forebay.cli.bench.command:bench_app",
-        "Load an OpenAI-compatible server, and say how it did.",
+        "Load-test an OpenAI-compatible server.",
     ),
     "sim": Verb(
         "forebay.cli.sim.command:sim",
-        "Replay recorded traffic in virtual time, with other nodes, other rules or more users.",
+        "Replay recorded traffic in virtual time, with other nodes, other settings or more users.",
     ),
     "queue": Verb(
-        "forebay.cli.queue:queue_app", "See who waits and what runs at a gateway, and cancel it."
+        "forebay.cli.queue:queue_app", "List, show and cancel the requests of a gateway."
     ),
     "ps": Verb(
-        "forebay.cli.queue:list_requests", "Show requests that wait or run, or the last that ended."
+        "forebay.cli.queue:list_requests",
+        "List waiting and running requests, or the last that ended.",
     ),
-    "nodes": Verb("forebay.cli.nodes:nodes_app", "See and change the nodes of a running gateway."),
+    "nodes": Verb(
+        "forebay.cli.nodes:nodes_app",
+        "List, add, remove, drain and resume the nodes of a running gateway.",
+    ),
     "jobs": Verb(
         "forebay.cli.jobs.command:jobs_app",
-        "Give a running gateway durable work, and see what became of it.",
+        "Submit durable jobs to a running gateway, and follow them.",
     ),
-    "reload": Verb("forebay.cli.reload:reload", "Have a running gateway read its settings again."),
+    "reload": Verb("forebay.cli.reload:reload", "Reload the settings of a running gateway."),
     "sessions": Verb(
-        "forebay.cli.sessions:sessions_app", "See and end the conversations that a gateway holds."
+        "forebay.cli.sessions:sessions_app", "List, show and delete the sessions of a gateway."
     ),
     "config": Verb("forebay.cli.config.command:config_app", "Write, check and show the settings."),
-    "keys": Verb("forebay.cli.keys:keys_app", "List, make and revoke API keys."),
+    "keys": Verb("forebay.cli.keys:keys_app", "List, create and revoke API keys."),
     "usage": Verb("forebay.cli.usage:usage", "Show requests and tokens per key, user and model."),
     "node": Verb(
         "forebay.cli.serve.node:node",
-        "Guard a model server: exactly its slots through, 429 at once for anything more.",
+        "Guard a model server: admit as many requests as it has slots, answer 429 to others.",
     ),
     "sim-node": Verb(
         "forebay.cli.serve.sim_node:sim_node",
@@ -81,7 +86,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "completion": Verb(
         "forebay.cli.completion:completion_app",
-        "Print a script by which your shell completes what you type.",
+        "Print the completion script for your shell.",
     ),
 }
 """Every verb there is, in the order in which they are shown."""

@@ -21,15 +21,17 @@ if TYPE_CHECKING:
 
 nodes_app = typer.Typer(
     name="nodes",
-    help="See and change the nodes of a running gateway.",
-    epilog="Changes last until the gateway ends; forebay.toml is left alone.",
+    help="List, add, remove, drain and resume the nodes of a running gateway.",
+    epilog="Changes last until the gateway stops; forebay.toml is not changed.",
     no_args_is_help=True,
 )
 
 NodeName = Annotated[
     str,
     typer.Argument(
-        metavar="NAME", help="As `forebay nodes list` shows it.", autocompletion=node_names
+        metavar="NAME",
+        help="Name of the node, from `forebay nodes list`.",
+        autocompletion=node_names,
     ),
 ]
 
@@ -59,20 +61,21 @@ def add(  # noqa: PLR0913 - Typer reads the options from the signature
     ],
     *,
     name: Annotated[
-        str | None, typer.Option(help="Its name; else made of the host and the port.")
+        str | None, typer.Option(help="Name of the node; default: from host and port.")
     ] = None,
     kind: Annotated[
         str | None,
-        typer.Option(help="Which kind of server it is; else it is asked.", autocompletion=kinds),
+        typer.Option(help="Kind of server; default: detected.", autocompletion=kinds),
     ] = None,
     slots: Annotated[
-        int | None, typer.Option(min=0, help="Requests at once; 0, the default, finds them out.")
+        int | None,
+        typer.Option(min=0, help="Maximum concurrent requests; 0, the default, finds the number."),
     ] = None,
     url: GatewayUrl = None,
     key_env: KeyEnv = "",
     as_json: AsJson = False,
 ) -> None:
-    """Take in a node; the gateway begins to use it as soon as it answers."""
+    """Add a node; the gateway uses it as soon as it answers."""
     given = {"url": node_url, "name": name, "kind": kind, "slots": slots}
     body = {key: value for key, value in given.items() if value is not None}
     _check(body)
@@ -87,10 +90,10 @@ def add(  # noqa: PLR0913 - Typer reads the options from the signature
 def remove(
     name: NodeName, url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False
 ) -> None:
-    """Take a node out; what runs there may finish."""
+    """Remove a node; requests running there may finish."""
     client = GatewayClient(url, key_env)
     client.insist("DELETE", f"/admin/nodes/{quote(name, safe='')}", object)
-    said = "was removed; what runs there may finish"
+    said = "was removed; running requests may finish"
     _say(name, said, {"name": name} if as_json else None)
 
 
@@ -98,7 +101,7 @@ def remove(
 def drain(
     name: NodeName, url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False
 ) -> None:
-    """Let nothing new start on a node; what runs there goes on."""
+    """Start no new requests on a node; running ones continue."""
     reply = _tell(name, "drain", GatewayClient(url, key_env))
     still = f"{reply.value.in_flight} requests still run there"
     said = f"is draining; {still}. Undo with: {at_gateway(f'nodes resume {name}')}"

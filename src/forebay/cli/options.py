@@ -14,7 +14,7 @@ ConfigFile = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="Settings file; else FOREBAY_CONFIG, ./forebay.toml, "
+        help="Settings file; default: FOREBAY_CONFIG, ./forebay.toml, "
         "~/.config/forebay/forebay.toml or /etc/forebay/forebay.toml.",
     ),
 ]

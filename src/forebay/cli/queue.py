@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote as quoted
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote, urlencode
 
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 queue_app = typer.Typer(
     name="queue",
-    help="See who waits and what runs at a gateway, and cancel it.",
-    epilog="A key sees what was asked for with it, an admin everything. No prompt is ever shown.",
+    help="List, show and cancel the requests of a gateway.",
+    epilog="A key sees its own requests, an admin all of them. Prompts are never shown.",
     no_args_is_help=True,
 )
 
@@ -41,7 +42,7 @@ RequestId = Annotated[
     str,
     typer.Argument(
         metavar="ID",
-        help="As `forebay queue list` shows it, or X-Request-Id.",
+        help="Id of the request, from `forebay queue list` or X-Request-Id.",
         autocompletion=request_ids,
     ),
 ]
@@ -53,28 +54,43 @@ def list_requests(  # noqa: PLR0913 - Typer reads the options from the signature
     state: Annotated[
         str | None,
         typer.Option(
-            help="Only waiting, running or ended ones; else those that wait or run.",
+            help="Only waiting, running or ended requests; default: waiting and running.",
             autocompletion=one_of(*STATES),
         ),
     ] = None,
-    user: Annotated[str | None, typer.Option(help="Only of this user.")] = None,
+    outcome: Annotated[
+        str | None,
+        typer.Option(
+            help="Only ended requests with this outcome: served, cancelled, or an error code."
+        ),
+    ] = None,
+    user: Annotated[str | None, typer.Option(help="Only requests of this user.")] = None,
     model: Annotated[
-        str | None, typer.Option(help="Only for this model.", autocompletion=model_names)
+        str | None, typer.Option(help="Only requests for this model.", autocompletion=model_names)
     ] = None,
     limit: Annotated[
-        int, typer.Option(min=1, max=1000, help="How many of a state, the newest first.")
+        int, typer.Option(min=1, max=1000, help="Maximum number to list per state, newest first.")
     ] = 100,
     before: Annotated[
-        str | None, typer.Option(metavar="ID", help="Only older ones than this, with --state.")
+        str | None,
+        typer.Option(metavar="ID", help="Only requests older than this id; needs --state."),
     ] = None,
     url: GatewayUrl = None,
     key_env: KeyEnv = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show requests that wait or run, or the last that ended."""
+    """List waiting and running requests, or the last that ended."""
+    if outcome is not None:
+        if state not in (None, "ended"):
+            fail(
+                f"--outcome selects ended requests; it does not go with --state {state}.",
+                code=USAGE,
+            )
+        state = "ended"
     _check(state, before)
     client = GatewayClient(url, key_env)
-    given = {"user": user, "model": model, "limit": limit, "before": before}
+    filters = {"outcome": outcome, "user": user, "model": model}
+    given = {**filters, "limit": limit, "before": before}
     replies = [_asked(client, {"state": one, **given}) for one in ((state,) if state else LIVE)]
     rows = [row for reply in replies for row in reply.value.data]
     if as_json:
@@ -82,20 +98,20 @@ def list_requests(  # noqa: PLR0913 - Typer reads the options from the signature
     elif rows:
         show(request_table(rows))
     elif state or user or model:
-        tell(f"There are no such requests. All that wait or run: {as_called('queue list')}")
+        tell(f"There are no such requests. All waiting and running ones: {as_called('queue list')}")
     else:
         tell(
-            "Nobody waits and nothing runs. What has ended: "
+            "No request is waiting or running. Ended requests: "
             f"{as_called('queue list --state ended')}"
         )
-    _say_what_is_missing(replies)
+    _say_what_is_missing(replies, filters)
 
 
 @queue_app.command("show")
 def show_request(
     request_id: RequestId, url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False
 ) -> None:
-    """Show one request: its place, its estimate, why it waits; or how it ended."""
+    """Show one request: position, estimate, why it waits, or how it ended."""
     from forebay.sdk import NotFound, Place
 
     client = GatewayClient(url, key_env)
@@ -124,7 +140,7 @@ def cancel(
         list[str],
         typer.Argument(
             metavar="ID...",
-            help="As `forebay queue list` shows them.",
+            help="Ids of requests, from `forebay queue list`.",
             autocompletion=request_ids,
         ),
     ],
@@ -132,7 +148,7 @@ def cancel(
     key_env: KeyEnv = "",
     as_json: AsJson = False,
 ) -> None:
-    """End requests, waiting or running: their clients get 499. Exits with 1 if one has ended."""
+    """Cancel waiting or running requests: clients get 499. Exits with 1 if one has ended."""
     client = GatewayClient(url, key_env)
     for_each(client, "request", request_ids, lambda one: ("DELETE", f"/v1/queue/{quote(one)}"),
              "is cancelled.", as_json)  # fmt: skip
@@ -199,7 +215,7 @@ def _check(state: str | None, before: str | None) -> None:
     if state is not None and state not in STATES:
         fail(f"--state {state!r}: write one of {', '.join(STATES)}.", code=USAGE)
     if before is not None and state is None:
-        fail("--before needs --state: each state is a list of its own.", code=USAGE)
+        fail("--before needs --state or --outcome: each state is a list of its own.", code=USAGE)
 
 
 def _asked(client: GatewayClient, given: dict[str, Any]) -> GatewayReply[RequestPage]:
@@ -209,11 +225,14 @@ def _asked(client: GatewayClient, given: dict[str, Any]) -> GatewayReply[Request
     return client.insist("GET", f"/v1/queue/requests?{query}", RequestPage)
 
 
-def _say_what_is_missing(replies: Sequence[GatewayReply[RequestPage]]) -> None:
+def _say_what_is_missing(
+    replies: Sequence[GatewayReply[RequestPage]], filters: dict[str, str | None]
+) -> None:
     for name in sorted({name for reply in replies for name in reply.value.incomplete}):
         say(f"Gateway {printable(name)} did not answer: its requests are missing.")
     for page in (reply.value for reply in replies):
         if page.has_more and page.data:
             last = page.data[-1]
-            more = f"queue list --state {last.state} --before {last.id}"
+            same = "".join(f" --{name} {quoted(text)}" for name, text in filters.items() if text)
+            more = f"queue list --state {last.state}{same} --before {last.id}"
             say(f"There are more that are {last.state}: {as_called(printable(more))}")

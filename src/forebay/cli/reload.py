@@ -10,7 +10,7 @@ from forebay.cli.output.text import printable
 
 
 def reload(url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False) -> None:
-    """Have a running gateway read its settings again.
+    """Reload the settings of a running gateway.
 
     Nodes, keys, models, queue and retry limits change at once; for anything else the gateway says
     no and names the restart that it needs. Settings with a mistake change nothing.
@@ -21,4 +21,8 @@ def reload(url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False
         return
     changed = reply.value.get("changed")
     names = [printable(name) for name in changed] if isinstance(changed, list) else []
-    tell(f"Read again; changed: {', '.join(names)}." if names else "Read again; nothing changed.")
+    tell(
+        f"Settings reloaded; changed: {', '.join(names)}."
+        if names
+        else "Settings reloaded; nothing changed."
+    )

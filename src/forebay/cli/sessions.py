@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 sessions_app = typer.Typer(
     name="sessions",
     cls=DefaultVerbGroup,
-    help="See and end the conversations that a gateway holds.",
-    epilog="forebay sessions is short for forebay sessions list. Take one up again with: "
+    help="List, show and delete the sessions of a gateway.",
+    epilog="forebay sessions is short for forebay sessions list. Continue one with: "
     "forebay chat --session ID",
 )
 
@@ -36,9 +36,12 @@ sessions_app = typer.Typer(
 @sessions_app.command("list")
 def list_sessions(
     *,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many, the newest first.")] = 20,
+    limit: Annotated[
+        int, typer.Option(min=1, max=1000, help="Maximum number to list, newest first.")
+    ] = 20,
     before: Annotated[
-        str | None, typer.Option(metavar="NEXT", help="The next page, as --json named it.")
+        str | None,
+        typer.Option(metavar="NEXT", help="Cursor of the next page, from the output of --json."),
     ] = None,
     url: GatewayUrl = None,
     key_env: KeyEnv = "",
@@ -55,7 +58,7 @@ def list_sessions(
     elif found.data:
         show(session_table(found.data, SystemClock().utc().timestamp()))
     else:
-        tell(f"There are no sessions. Begin one with: {as_called('chat')}")
+        tell(f"There are no sessions. Start one with: {as_called('chat')}")
     if found.incomplete:
         names = ", ".join(printable(name) for name in found.incomplete)
         say(f"forebay: not all are shown: no answer from {names}.")
@@ -64,13 +67,13 @@ def list_sessions(
 @sessions_app.command("show")
 def show_session(
     session_id: Annotated[
-        str, typer.Argument(metavar="ID", help="As `forebay sessions list` shows it.")
+        str, typer.Argument(metavar="ID", help="Id of the session, from `forebay sessions list`.")
     ],
     url: GatewayUrl = None,
     key_env: KeyEnv = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show how one session stands."""
+    """Show the state of one session."""
     from forebay.sdk import SessionState
 
     reply = GatewayClient(url, key_env).insist("GET", _path(session_id), SessionState)
@@ -83,13 +86,14 @@ def show_session(
 @sessions_app.command("delete")
 def delete_sessions(
     session_ids: Annotated[
-        list[str], typer.Argument(metavar="ID...", help="As `forebay sessions list` shows them.")
+        list[str],
+        typer.Argument(metavar="ID...", help="Ids of sessions, from `forebay sessions list`."),
     ],
     url: GatewayUrl = None,
     key_env: KeyEnv = "",
     as_json: AsJson = False,
 ) -> None:
-    """End sessions and everything in them. Exits with 1 if one could not be."""
+    """Delete sessions with all their messages. Exits with 1 if one could not be."""
     client = GatewayClient(url, key_env)
     for_each(client, "session", session_ids, lambda one: ("DELETE", _path(one)), "is deleted.",
              as_json)  # fmt: skip
@@ -131,7 +135,7 @@ def session_text(session: SessionState, now: float) -> Text:
         if value:
             text.append(f"\n  {name:<8} {printable(value)}")
     called = f"{as_called('chat --session')} {printable(session.session_id)}"
-    text.append(f"\nTake it up again with: {called}", "dim")
+    text.append(f"\nContinue it with: {called}", "dim")
     return text
 
 

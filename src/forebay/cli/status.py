@@ -28,8 +28,8 @@ OLD_S = 1.0
 """Younger figures are as good as new."""
 MODES = {
     "coordinated": "one queue for all gateways",
-    "seeking": "looking for a leader; newcomers wait",
-    "alone": "ALONE: the shared store is out of reach, and the figures are of this gateway only",
+    "seeking": "looking for a leader; new requests wait",
+    "alone": "ALONE: the shared store is unreachable; the figures are those of this gateway only",
     "cut_off": "CUT OFF: this gateway cannot reach the shared store; nothing new starts here",
 }
 
@@ -61,7 +61,7 @@ def status(
     key_env: KeyEnv = "",
     everything: Annotated[
         bool,
-        typer.Option("--all", "-a", help="Show every node and all figures, as a pipe always gets."),
+        typer.Option("--all", "-a", help="Show all nodes and values; the default in a pipe."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -167,7 +167,7 @@ def _show_fleet(fleet: FleetStatus) -> None:
     tell(f"Fleet: {_mode(fleet)} (leader no. {fleet.epoch})")
     age_s = fleet.counted_seconds_ago
     if age_s is None or age_s > OLD_S:
-        how_old = "have never been told" if age_s is None else f"are {age_s:.0f} s old"
+        how_old = "have never been received" if age_s is None else f"are {age_s:.0f} s old"
         tell(f"The figures above {how_old}: no leader answers.")
     columns = ["Gateway", "State", "Version", "Waiting", "Running", "Lent", "Heard", "Note"]
     is_placed = any(replica.address for replica in fleet.replicas)

@@ -21,11 +21,12 @@ from forebay.clock import SystemClock
 from forebay.settings.environment import current_environment
 
 if TYPE_CHECKING:
+    from forebay.sdk import ListedRequest
     from forebay.terminal.feed import Feed, First, GaveUp
 
 EPILOG = (
     "Keys: q leaves, ? explains the others. d drains the chosen node and r resumes it, for admins. "
-    "It comes back by itself when the gateway was restarted."
+    "It reconnects when the gateway is restarted."
 )
 NO_SCREEN = ("dumb", "unknown", "")
 """Values of TERM for which nothing can be drawn in place."""
@@ -39,11 +40,12 @@ def top(
     url: GatewayUrl = None,
     key_env: KeyEnv = "",
     once: Annotated[
-        bool, typer.Option("--once", help="Print one picture as text and exit; so does a pipe.")
+        bool,
+        typer.Option("--once", help="Print one frame as text and exit; the default in a pipe."),
     ] = False,
     as_json: AsJson = False,
     ascii_only: Annotated[
-        bool, typer.Option("--ascii", help="Draw with ASCII only, as where there is no UTF-8.")
+        bool, typer.Option("--ascii", help="Use ASCII characters only; the default without UTF-8.")
     ] = False,
 ) -> None:
     """Watch a running gateway live: the queue, the nodes, models and jobs.
@@ -62,7 +64,7 @@ def top(
         if as_json:
             tell(msgspec.json.format(asyncio.run(_first(feed)).data, indent=2))
         elif once or not is_live:
-            tell(_still(asyncio.run(_first(feed)), address, is_plain))
+            tell(_still(*asyncio.run(_first_and_line(feed)), address, is_plain))
         else:
             raise typer.Exit(asyncio.run(_watch(feed, is_plain)))
     except GaveUp as problem:
@@ -93,7 +95,21 @@ async def _first(feed: Feed) -> First:
         await feed.close()
 
 
-def _still(first: First, address: str, is_plain: bool) -> str:
+async def _first_and_line(feed: Feed) -> tuple[First, list[ListedRequest] | str]:
+    """Return the first picture, and who waits and runs; or why that cannot be seen."""
+    from forebay.terminal.feed import GaveUp
+
+    try:
+        first = await feed.first()
+        try:
+            return first, await feed.requests()
+        except GaveUp as problem:
+            return first, str(problem)
+    finally:
+        await feed.close()
+
+
+def _still(first: First, in_line: list[ListedRequest] | str, address: str, is_plain: bool) -> str:
     from forebay.terminal.panels import once
     from forebay.terminal.text import to_ascii
     from forebay.terminal.view import TopView
@@ -101,6 +117,10 @@ def _still(first: First, address: str, is_plain: bool) -> str:
     view = TopView(address, is_still=True)
     view.take_hello(first.hello)
     view.take_snapshot(first.snapshot)
+    if isinstance(in_line, str):
+        view.take_requests([], in_line)
+    else:
+        view.take_requests(in_line)
     text = once(view, shutil.get_terminal_size((CELLS_IN_A_PIPE, 24)).columns)
     return to_ascii(text) if is_plain else text
 

@@ -24,17 +24,19 @@ Group = Literal["key", "user", "model"]
 
 def usage(  # noqa: PLR0913 - Typer reads the options from the signature
     *,
-    by: Annotated[Group | None, typer.Option(help="Sum up over the other two.")] = None,
+    by: Annotated[
+        Group | None, typer.Option(help="Group by this, and sum over the others.")
+    ] = None,
     since: Annotated[
         str,
         typer.Option(
             "--from",
             metavar="TIME",
-            help="2026-01-31 or 2026-01-31T12:00Z; else the last 24 hours.",
+            help="Start: 2026-01-31 or 2026-01-31T12:00Z; default: 24 hours ago.",
         ),
     ] = "",
-    until: Annotated[str, typer.Option("--to", metavar="TIME", help="Its end; else now.")] = "",
-    hourly: Annotated[bool, typer.Option("--hourly", help="Show each hour by itself.")] = False,
+    until: Annotated[str, typer.Option("--to", metavar="TIME", help="End; default: now.")] = "",
+    hourly: Annotated[bool, typer.Option("--hourly", help="Show each hour separately.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, hour by hour.")] = False,
     url: GatewayUrl = None,
     key_env: KeyEnv = "",
@@ -62,7 +64,7 @@ def usage(  # noqa: PLR0913 - Typer reads the options from the signature
 
         show(_table(reply.value.data, hourly=hourly))
     else:
-        tell("Nothing was used in that time.")
+        tell("There was no usage in that time.")
 
 
 def _csv(client: GatewayClient, path: str) -> str:

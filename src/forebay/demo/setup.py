@@ -29,7 +29,7 @@ QUEUE_MAX: Final = 40
 
 
 class DemoSetup:
-    """Nodes that can die and come back, the gateway, and what is said about them."""
+    """Nodes that can die and return, the gateway, and the captions."""
 
     def __init__(
         self,

@@ -210,21 +210,25 @@ def _warnings(a: Document, b: Document, rows: list[Row]) -> list[str]:
     found = []
     if any(row.verdict == TOO_LOADED for row in rows):
         found.append(
-            "Too loaded to tell apart: a line that lasts through much of a run is a single piece "
-            "of luck, good or bad. Run longer (--duration), or at a lower --rate."
+            "Too loaded to tell apart: the queue lasted through much of a run, so its length "
+            "is a matter of chance. Run longer (--duration), or at a lower --rate."
         )
     if a.settings.seed != b.settings.seed and a.settings.arrivals == "poisson":
-        found.append("The seeds differ, so the requests came at other times.")
+        found.append("The seeds differ, so the requests were sent at different times.")
     for name, document in (("A", a), ("B", b)):
         summary = document.summary
         if summary.is_late:
-            found.append(f"{name} could not keep its own schedule: its times are not the server's.")
+            found.append(
+                f"{name} was sent late by the load generator: its times are not the server's."
+            )
         if summary.is_interrupted:
             found.append(f"{name} was interrupted.")
         if summary.all.not_sent:
             found.append(f"{name} left {summary.all.not_sent:,} requests unsent.")
         if summary.all.ok < SAMPLES_MIN:
-            found.append(f"{name} has {summary.all.ok} good answers: too few to tell noise by.")
+            found.append(
+                f"{name} has {summary.all.ok} good answers: too few to estimate the noise."
+            )
     return found
 
 

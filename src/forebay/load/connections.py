@@ -151,7 +151,7 @@ class LoadConnection(asyncio.Protocol):
 
 
 class LoadPool:
-    """Sends requests to one address; no proxy is asked, whatever the environment names."""
+    """Sends requests to one address; proxies in the environment are ignored."""
 
     def __init__(self, url: str, key: str | None, clock: Clock) -> None:
         parts = urlsplit(url)

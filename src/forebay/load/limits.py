@@ -1,4 +1,4 @@
-"""`--fail-if`: what must not be, so that a run can be a test: `ttft_p95>2s`, `high:errors>0`."""
+"""`--fail-if`: conditions that make a run fail, such as `ttft_p95>2s` or `high:errors>0`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Broken(Struct, frozen=True):
 
     def __str__(self) -> str:
         if self.value is None:
-            return f"{self.limit.text}: nothing was measured that could say so"
+            return f"{self.limit.text}: not measured"
         return f"{self.limit.text}: it is {shown(self.limit.metric, self.value)}"
 
 
@@ -64,7 +64,9 @@ def parse_limit(text: str, names: Collection[str], more: frozenset[str] = frozen
     """
     found = _FORM.fullmatch(text)
     if found is None:
-        raise BadPlan(f"--fail-if: {text!r} is no condition. Write it like ttft_p95>2s or errors>0")
+        raise BadPlan(
+            f"--fail-if: {text!r} is not a condition. Write one such as ttft_p95>2s or errors>0"
+        )
     group, metric, sign, value = found[1], found[2], found[3], found[4]
     known = sorted({*METRICS, *more})
     if metric not in known:
@@ -131,5 +133,5 @@ def _bound(metric: str, text: str) -> float:
     except ValueError:
         value = float("nan")
     if not 0 <= value < float("inf"):
-        raise BadPlan(f"--fail-if: {text!r} is no number for {metric}.")
+        raise BadPlan(f"--fail-if: {text!r} is not a number for {metric}.")
     return value / 100 if percent else value

@@ -41,11 +41,12 @@ USERS_SHOWN = 50
 MARKS = {"better": "\u25b2 better", "worse": "\u25bc worse", "unknown": "-"}
 ABOUT = (
     "Two runs of the same server differ by no more than the width of the interval to either side "
-    "of B - A, in about 95 of 100 cases (block jackknife over stretches that are long against the "
-    "memory of the line). Where it covers 0 there is no clear difference; where fewer than five "
+    "of B - A, in about 95 of 100 cases (block jackknife, with blocks that are long compared "
+    "with the correlation time of the queue). Where it covers 0 there is no clear difference; "
+    "where fewer than five "
     "such stretches fit into a run, nothing is claimed.",
-    "It knows only what varied within each run, not what varies from run to run: before you trust "
-    "a small difference, run each twice.",
+    "It reflects only the variation within each run, not between runs: before you trust a "
+    "small difference, run each twice.",
 )
 
 
@@ -242,7 +243,7 @@ def _errors(made: Document) -> Markup:
 
 def _footer() -> Markup:
     texts = (
-        "Open loop: requests were sent when they were due, whatever had become of the others, "
+        "Open loop: requests were sent when they were due, regardless of the others, "
         "and every time counts from when the request was due, not from when it was sent.",
         "Percentiles are values that were measured (nearest rank), of successful answers only. "
         "Fairness is Jain's index over what each user got of their max-min fair share.",

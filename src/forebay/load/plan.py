@@ -70,11 +70,11 @@ def parse_mix(text: str, option: str, prefix: str) -> Mix:
         name, colon, weight = part.partition(":")
         if _NAME.fullmatch(name) is None:
             raise BadPlan(
-                f"{option}: {name!r} is no name. Write names of letters, digits and ._@+- "
+                f"{option}: {name!r} is not a name. Write names of letters, digits and ._@+- "
                 "with their weights: alice:1,bob:3"
             )
         if name in weights:
-            raise BadPlan(f"{option}: {name} is there twice.")
+            raise BadPlan(f"{option}: {name} is listed twice.")
         weights[name] = _weight(weight, part, option) if colon else 1.0
     return Mix(tuple(weights), tuple(weights.values()))
 

@@ -1,4 +1,4 @@
-"""Durations as people type them and read them, and what may not be typed."""
+"""Durations: parsed from what people type, and formatted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def duration_s(text: str, option: str) -> float:
     """
     found = _DURATION.fullmatch(text)
     if found is None:
-        raise BadPlan(f"{option}: {text!r} is no duration. Write 30s, 500ms, 2m or 1h.")
+        raise BadPlan(f"{option}: {text!r} is not a duration. Write 30s, 500ms, 2m or 1h.")
     seconds = float(found[1]) * _UNITS_S[found[2]]
     if seconds > DURATION_S_MAX:
         raise BadPlan(f"{option}: {text} is longer than a week.")

@@ -1,4 +1,4 @@
-"""A run: requests go out when they are due, whatever has become of the others.
+"""An open-loop run: requests are sent when they are due, regardless of the others.
 
 Each is timed from when it *should* have been sent, so a stall, ours or the server's, counts for
 everyone who would have met it (Tene, "coordinated omission"). How late this program was itself is
@@ -265,7 +265,7 @@ class AccessDenied(BackendFailed):
 
 
 class Watcher(Protocol):
-    """Who is told how far it is."""
+    """Receives the progress of a run."""
 
     def update(self, live: RunProgress) -> None: ...
 
@@ -383,7 +383,7 @@ def _on_interrupt(stop: Callable[[], None]) -> Iterator[None]:
 
 
 class Prompts:
-    """Makes prompts of about so many tokens, repeatably."""
+    """Makes reproducible prompts of approximately a given number of tokens."""
 
     def __init__(self, source: random.Random, tokens_max: int) -> None:
         self._nonce = source.getrandbits(32)

@@ -1,4 +1,4 @@
-"""What is known of one request when it is over."""
+"""What was measured of one request."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def _time_s(text: str, where: str) -> float:
     except ValueError:
         value = _date_s(text, where)
     if not math.isfinite(value):
-        raise BadPlan(f"{where}: {text!r} is no time.")
+        raise BadPlan(f"{where}: {text!r} is not a time.")
     return value
 
 
@@ -128,7 +128,7 @@ def _date_s(text: str, where: str) -> float:
         parsed = datetime.fromisoformat(day + zone)
     except ValueError:
         raise BadPlan(
-            f"{where}: {text!r} is no time. Write seconds, or 2023-11-16 18:17:03.97."
+            f"{where}: {text!r} is not a time. Write seconds, or 2023-11-16 18:17:03.97."
         ) from None
     aware = parsed if parsed.tzinfo else datetime.fromisoformat(f"{day}+00:00")
     return aware.timestamp() + (float(f"0.{digits}") if digits else 0.0)
@@ -137,7 +137,7 @@ def _date_s(text: str, where: str) -> float:
 def _tokens(text: str, where: str) -> int:
     stripped = text.strip()
     if not (stripped.isascii() and stripped.isdigit()) or len(stripped) > 9:
-        raise BadPlan(f"{where}: {text!r} is no number of tokens.")
+        raise BadPlan(f"{where}: {text!r} is not a number of tokens.")
     if int(stripped) > TOKENS_MAX:
         raise BadPlan(f"{where}: {text} tokens are more than {TOKENS_MAX:,}.")
     return int(stripped)

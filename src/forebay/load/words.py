@@ -1,4 +1,4 @@
-"""What must be said about a run in words: on the terminal and in the report alike."""
+"""The notes about a run, for the terminal and the report."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def warnings(made: Document) -> list[str]:
     if summary.is_late and summary.late is not None:
         found.append(
             "THIS MACHINE COULD NOT KEEP THE SCHEDULE: 1 % of the requests were sent more than "
-            f"{seconds(summary.late.p99)} late. The times hold that lateness; do not blame the "
-            "server for it. Lower --rate, or load from an idle machine."
+            f"{seconds(summary.late.p99)} late. The times include this delay, which is not the "
+            "server's. Lower --rate, or load from an idle machine."
         )
     if summary.all.not_sent:
         found.append(
             f"NOT SENT: {summary.all.not_sent:,} of {summary.all.offered:,} requests, since "
-            f"{plan.max_in_flight:,} were under way (--max-in-flight). The times are of the others "
-            "only, and too good."
+            f"{plan.max_in_flight:,} were under way (--max-in-flight). The times cover the "
+            "others only, and are too low."
         )
     if summary.all.ok < 100 and summary.all.ok:
         found.append(

@@ -1,4 +1,4 @@
-"""The JSON document of `forebay sim`: what was replayed, what was assumed, and what came of it."""
+"""The JSON document of `forebay sim`: what was replayed, what was assumed, and the results."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def parse_nodes(text: str, traffic: Traffic, fits: Fits) -> list[PlannedNode]:
         found = _GROUP.fullmatch(part.strip())
         if found is None:
             raise BadPlan(
-                f"--nodes: {part!r} is no group of nodes. Write COUNTxNAME:SLOTS: 3xgpu:8"
+                f"--nodes: {part!r} is not a group of nodes. Write COUNTxNAME:SLOTS: 3xgpu:8"
             )
         count, name, slots = int(found[1] or 1), found[2], int(found[3])
         if not (1 <= count <= NODES_MAX and 1 <= slots <= SLOTS_MAX):
@@ -63,7 +63,7 @@ def parse_nodes(text: str, traffic: Traffic, fits: Fits) -> list[PlannedNode]:
 def recorded_nodes(traffic: Traffic, fits: Fits, slots: Mapping[str, int]) -> list[PlannedNode]:
     """Return the nodes of a log; `slots` are those that the settings name, the others are seen."""
     if traffic.source != "access log":
-        raise BadPlan("a trace says nothing of nodes. Name them: --nodes 2xgpu:8")
+        raise BadPlan("a trace does not contain nodes. Name them: --nodes 2xgpu:8")
     seen = most_at_once(traffic)
     return [
         PlannedNode(name, slots.get(name) or seen[name], models, fits.slowness.get(name, 1.0))

@@ -51,7 +51,7 @@ class ReplayPlan(Struct, frozen=True):
 
 
 class Replayed(Struct, frozen=True):
-    """What came of it."""
+    """The result of a replay."""
 
     samples: list[RequestSample]
     """One for each request but for jobs, in the order of arrival."""

@@ -73,7 +73,7 @@ class TrafficRequest(Struct, frozen=True, gc=False):
 
 
 class Traffic(Struct, frozen=True):
-    """Everything that came, in order, and what became of it where that is known."""
+    """All requests in order of arrival, with their outcomes where known."""
 
     source: Source
     requests: list[TrafficRequest]
@@ -233,9 +233,9 @@ def _from_record(record: AccessRecord) -> TrafficRequest | None:
                record.prompt_tokens, record.output_tokens, record.output_limit,
                record.request_bytes, record.arrived)  # fmt: skip
     if not all(0 <= amount < AMOUNT_MAX for amount in amounts):
-        raise ValueError("an amount that cannot be")
+        raise ValueError("an impossible amount")
     if not WEIGHT_MIN <= record.weight <= WEIGHT_MAX:
-        raise ValueError("a weight that cannot be")
+        raise ValueError("an impossible weight")
     run_s = record.run_ms / 1000 if record.node else 0.0
     ended_s = datetime.fromisoformat(record.time).timestamp()
     at_s = record.arrived or ended_s - run_s - record.waited_ms / 1000

@@ -1,4 +1,4 @@
-"""The Python client of a Forebay gateway: chats that know their place, sessions, jobs, batches.
+"""The Python client of a Forebay gateway: chats with their queue position, sessions, jobs, batches.
 
 `Client` and `SessionClient` for plain programs, `AsyncClient` and `AsyncSessionClient` for those
 with an event loop: one implementation, of which the first two wait for the others in a thread of

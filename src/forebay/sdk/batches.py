@@ -130,10 +130,15 @@ class BatchMethods:
         return await self._transport.get(f"/v1/batches/{quote(batch_id)}", Batch)
 
     async def batches(
-        self, *, status: str | None = None, after: str | None = None, limit: int | None = None
+        self,
+        *,
+        status: str | None = None,
+        model: str | None = None,
+        after: str | None = None,
+        limit: int | None = None,
     ) -> list[Batch]:
         """Return batches, ended ones too, the newest first; `after` an id, for more."""
-        asked = query(status=status, after=after, limit=limit)
+        asked = query(status=status, model=model, after=after, limit=limit)
         return (await self._transport.get(f"/v1/batches{asked}", BatchList)).data
 
     async def wait_batch(

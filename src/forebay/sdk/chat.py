@@ -1,4 +1,4 @@
-"""A chat that knows where it stands in line: one stream of news and text from two sources.
+"""Chats with their queue position: one stream of events, from the answer and from polling.
 
 The answer's own stream says nothing before the gateway's first keep-alive (15 s by default), so
 while nothing has come the place is asked for once a second, by the request's own id. A 404 there is

@@ -47,7 +47,7 @@ RETRIES = 2
 
 
 class ClientOptions(TypedDict, total=False):
-    """What a client can be told beside where the gateway is."""
+    """Options of a client beside the gateway's address."""
 
     max_pending: float | None
     """Prompts of one session that `prompt` lets be under way here; None, 0, infinity: any."""

@@ -26,11 +26,11 @@ class GatewayAway(SdkError):
 
 
 class BadAnswer(SdkError):
-    """What answered does not speak as a Forebay gateway does, or said more than is taken."""
+    """The server is not a Forebay gateway, or its answer exceeds the limits."""
 
 
 class WaitTooLong(SdkError, TimeoutError):
-    """The caller's own limit for a wait has passed; what was waited for goes on."""
+    """The caller's own limit for a wait has passed; the job or batch continues."""
 
 
 class GatewayError(SdkError):

@@ -1,4 +1,4 @@
-"""Durable work: `/jobs`. What was taken goes on whether or not anybody waits."""
+"""Jobs (`/jobs`): an accepted job continues whether or not a client waits."""
 
 from __future__ import annotations
 

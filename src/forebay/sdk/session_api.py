@@ -52,7 +52,7 @@ def session_path(session_id: str, *more: str) -> str:
 
 
 class PromptRequest(NamedTuple):
-    """A prompt as it is asked for."""
+    """The body of a prompt request."""
 
     prompt: Prompt
     deadline_ms: float | None = None
@@ -147,7 +147,7 @@ def _legacy_turn(content: bytes) -> Turn:
 
 
 class SessionListener(Protocol):
-    """Whoever the events are for."""
+    """The receiver of a session's events."""
 
     def take_event(self, event: SessionEvent) -> None: ...
 

@@ -1,4 +1,4 @@
-"""A conversation that the gateway holds: one long-lived subscription, and the prompts in it."""
+"""A stored conversation: one long-lived subscription, and its prompts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SessionOptions(TypedDict, total=False):
 
 
 class _EventFanout:
-    """Hears every event of a session: for its open prompts, and for whoever iterates all."""
+    """Distributes every event of a session to its open prompts and to iterators over all events."""
 
     def __init__(self, prompts: OpenPrompts) -> None:
         self.prompts = prompts
@@ -122,7 +122,7 @@ class AsyncSessionClient:
                     raise
             else:
                 if model is not None and model != state.model:
-                    raise ValueError(f"model: session {session_id} is with {state.model}")
+                    raise ValueError(f"model: session {session_id} uses {state.model}")
                 return cls(client, state, max_pending)
         if model is None:
             raise ValueError("model: needed to make a session")

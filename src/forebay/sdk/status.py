@@ -46,7 +46,7 @@ class NodeStatus(Struct, frozen=True):
     state: str = ""
     slots: int = 0
     slots_reason: str | None = None
-    """Why it has as many, where they are found by trying."""
+    """Why it has as many, where they are found automatically."""
     state_seconds: float | None = None
     in_flight: int = 0
     models: list[str] = []
@@ -57,6 +57,8 @@ class NodeStatus(Struct, frozen=True):
     gpu_load: float | None = None
     vram_used_bytes: float | None = None
     vram_total_bytes: float | None = None
+    kv_free_tokens: int | None = None
+    """What its key-value cache has room for; None where no guard says so."""
     failures: dict[str, int] = {}
     last_error: str | None = None
     simulated: bool = False
@@ -85,7 +87,7 @@ class ReplicaStatus(Struct, frozen=True):
 
 
 class FleetStatus(Struct, frozen=True):
-    """The gateways that share a queue, as the one that is asked knows them."""
+    """The gateways that share a queue, as the answering one knows them."""
 
     mode: str = ""
     epoch: int = 0
@@ -190,7 +192,7 @@ class LiveBatches(Struct, frozen=True):
 
 
 class LiveJobs(Struct, frozen=True):
-    """Work with nobody connected."""
+    """Counts of background jobs."""
 
     types: list[LiveJobType] = []
     batches: LiveBatches = LiveBatches()

@@ -1,4 +1,4 @@
-"""The clients for programs without an event loop: the asynchronous ones, waited for.
+"""Synchronous clients: the asynchronous ones, run in a thread.
 
 A method that only waits is made of the asynchronous one by `waited`, which keeps its signature, so
 that type checkers and editors see the same arguments; the rest is written out.

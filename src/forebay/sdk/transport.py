@@ -1,4 +1,4 @@
-"""HTTP to one gateway: requests with their retries, streams, and every failure given a name.
+"""HTTP to one gateway: requests with their retries, streams, and named failures.
 
 Nothing of a proxy in the environment is asked: a gateway on this machine is not behind it.
 
@@ -104,7 +104,9 @@ class Transport:
         self.is_closed = False
         headers = {"accept-encoding": "identity", "user-agent": "forebay-sdk"}
         if options.key and not (options.key.isascii() and options.key.isprintable()):
-            raise ValueError("key: holds what no header can")  # and a later error would show it
+            raise ValueError(
+                "key: contains characters that a header cannot contain"
+            )  # and a later error would show it
         if options.key:
             headers["authorization"] = f"Bearer {options.key}"
         self._http = httpx.AsyncClient(
@@ -229,7 +231,7 @@ class Transport:
         except httpx.TransportError as error:
             raise self._away(nobody, error, sent=True) from error
         except httpx.InvalidURL as error:  # an id, from the gateway or not, that fits no path
-            raise BadAnswer(f"an address that cannot be asked: {error}") from error
+            raise BadAnswer(f"an invalid address: {error}") from error
         if response.status_code < 300:
             return response
         try:
@@ -330,7 +332,9 @@ def decoded(content: bytes | str, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(content, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise BadAnswer(f"the answer makes no sense: {error}; is this Forebay?") from error
+        raise BadAnswer(
+            f"the answer cannot be parsed: {error}; is this a Forebay gateway?"
+        ) from error
 
 
 def is_worth_retrying(status: int, headers: Mapping[str, str]) -> bool:

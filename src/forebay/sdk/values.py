@@ -236,6 +236,8 @@ class Batch(Struct, frozen=True):
     metadata: dict[str, str] | None = None
     owner: str | None = None
     """The name of its key; only admins are told."""
+    models: list[str] = []
+    """Those that its lines ask for, as far as they have been read."""
 
     @property
     def ended(self) -> bool:
@@ -244,7 +246,7 @@ class Batch(Struct, frozen=True):
 
 
 class BatchResult(Struct, frozen=True):
-    """What became of one line."""
+    """The result of one line."""
 
     custom_id: str
     response: dict[str, Any] | None = None

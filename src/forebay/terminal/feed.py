@@ -45,7 +45,7 @@ EVENT_BYTES_MAX = 4 * 1024 * 1024
 
 
 class Listener(Protocol):
-    """Whoever the events are for."""
+    """The receiver of the events."""
 
     def take_hello(self, hello: LiveHello) -> None: ...
 
@@ -104,7 +104,7 @@ class Feed:
                         hello = read_hello(frame.data)
                     elif frame.event == "snapshot" and hello is not None:
                         return First(hello, read_snapshot(frame.data), frame.data)
-            raise GatewayAway("it ended the events before there was one", sent=True)
+            raise GatewayAway("it closed the stream before the first event", sent=True)
         except SdkError as problem:
             raise self._gave_up(problem) from problem
 

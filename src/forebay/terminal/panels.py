@@ -7,11 +7,12 @@ rows as `plan` gives them; `once` puts them one below the other, for a pipe.
 from __future__ import annotations
 
 from itertools import zip_longest
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.style import Style
 
-from forebay.terminal.requests_panel import request_in_words
+from forebay.terminal.requests_panel import request_in_words, requests
 from forebay.terminal.text import (
     BAD,
     BUSY,
@@ -20,11 +21,13 @@ from forebay.terminal.text import (
     GOOD,
     STRONG,
     WARN,
+    Choice,
     Column,
     amount,
     bar,
     brief,
     chart,
+    choice_table,
     counted,
     fit,
     heading,
@@ -63,7 +66,7 @@ PROBLEM_SIGNS = {"error": ("✕ ", BAD), "rejection": ("• ", WARN)}
 MODES = {
     "coordinated": ("one queue for all", GOOD),
     "seeking": ("looking for a leader", WARN),
-    "alone": ("alone, the store is out of reach", BAD),
+    "alone": ("alone, the store is unreachable", BAD),
     "cut_off": ("cut off, nothing new starts here", BAD),
 }
 HELP = (
@@ -317,27 +320,15 @@ def _flaws(found: FleetStatus, replica: ReplicaStatus) -> str:
 
 
 def nodes(view: TopView, cells: int, rows: int) -> list[Text]:
-    """Return as many nodes as there are rows, by whole pages, the chosen one among them."""
-    found, chosen, room = view.nodes(), view.chosen_node(), max(1, rows - 1)
-    place = next((place for place, node in enumerate(found) if node is chosen), 0)
-    first = max(0, min(place // room * room, len(found) - room))
-    shown = found[first : first + room]
-    title = f"Nodes {len(found)}"
-    if view.filter:
-        title += f"/{len(view.snapshot.nodes)}"
-    elif len(shown) < len(found):
-        title = f"Nodes {first + 1}-{first + len(shown)}/{len(found)}"
-    made = table(title, NODE_COLUMNS, shown, cells)
-    if not found:
-        is_filtered = bool(view.snapshot.nodes)
-        said = f"No node matches /{view.filter}; Esc shows all." if is_filtered else NO_NODES
-        made.append(line((f"  {said}", DIM)))
-    for row, node in enumerate(shown, 1):
-        if node is chosen and not view.is_still:
-            made[row] = line(("▶", BUSY), made[row][1:])
-            made[row].stylize_before(STRONG)
-        made[row].stylize(Style.from_meta({"@click": ("app.set", ("chosen", node.name))}))
-    return made
+    """Return the page of nodes that the chosen one is on."""
+    found, unfiltered = view.nodes(), view.snapshot.nodes
+    total = len(unfiltered) if view.filter else None
+    choice = Choice(
+        found, view.chosen_node(), total, "chosen", attrgetter("name"), not view.is_still
+    )
+    said = f"No node matches /{view.filter}; Esc shows all." if unfiltered else NO_NODES
+    none = [] if found else [line((f"  {said}", DIM))]
+    return choice_table("Nodes", NODE_COLUMNS, choice, cells, rows) + none
 
 
 def _state(node: NodeStatus) -> Text:
@@ -396,6 +387,7 @@ def node_facts(view: TopView, cells: int, rows: int) -> list[Text]:
         ("Slots", f"{node.slots}: {node.slots_reason}" if node.slots_reason else str(node.slots)),
         ("Models", f"{node.models_total}: {', '.join(node.models)}" if node.models else ""),
         ("In memory", "all of them" if node.loaded is None else ", ".join(node.loaded)),
+        ("Cache", "" if node.kv_free_tokens is None else f"{node.kv_free_tokens:,} tokens free"),
         ("Failing", ", ".join(node.failing)),
         ("Failures", failures),
         ("Last error", node.last_error or ""),
@@ -581,11 +573,16 @@ def plan(view: TopView, cells: int, rows: int, *, may_be_big: bool) -> dict[str,
     return planned
 
 
+STILL_REQUESTS_MAX = 20
+"""Requests in one picture; `forebay queue list` has all."""
+
+
 def once(view: TopView, cells: int) -> str:
     """Return everything, in as many lines as it takes."""
     wide = max(20, cells)
     parts = [[*header(view, wide, 1), line(), *caption(view, wide, 1), *figures(view, wide, 2)]]
     parts += [queue_bars(view, wide, 4), queue_chart(view, wide, 4)]
+    parts += [requests(view, wide, STILL_REQUESTS_MAX + 1)] if view.has_requests else []
     others = (fleet, nodes, models, jobs, problems, troubles)
     parts += [make(view, wide, ENDLESS) for make in others]
     texts = ["\n".join(fit(text, wide).plain.rstrip() for text in part) for part in parts if part]

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from rich.style import Style
-
 from forebay.terminal.text import (
-    BUSY,
     DIM,
     ENDLESS,
     GOOD,
     STRONG,
     WARN,
+    Choice,
     Column,
     brief,
+    choice_table,
     known,
     line,
     numeric,
-    table,
 )
 
 if TYPE_CHECKING:
@@ -31,25 +30,14 @@ SIGNS = {"running": ("●", GOOD), "waiting": ("◒", WARN)}
 
 
 def requests(view: TopView, cells: int, rows: int) -> list[Text]:
-    """Return as many requests as there are rows, by whole pages, the chosen one among them."""
-    found, chosen, room = view.shown_requests(), view.chosen_request(), max(1, rows - 1)
-    place = next((place for place, request in enumerate(found) if request is chosen), 0)
-    first = max(0, min(place // room * room, len(found) - room))
-    shown = found[first : first + room]
-    title = f"Line {len(found)}"
-    if view.filter:
-        title += f"/{len(view.requests)}"
-    elif len(shown) < len(found):
-        title = f"Line {first + 1}-{first + len(shown)}/{len(found)}"
-    made = table(title, COLUMNS, shown, cells)
-    if not found:
-        made.append(line((f"  {_nothing(view)}", DIM)))
-    for row, request in enumerate(shown, 1):
-        if request is chosen:
-            made[row] = line(("▶", BUSY), made[row][1:])
-            made[row].stylize_before(STRONG)
-        made[row].stylize(Style.from_meta({"@click": ("app.set", ("chosen_id", request.id))}))
-    return made
+    """Return the page of requests that the chosen one is on."""
+    found = view.shown_requests()
+    total = len(view.requests) if view.filter else None
+    choice = Choice(
+        found, view.chosen_request(), total, "chosen_id", attrgetter("id"), not view.is_still
+    )
+    none = [] if found else [line((f"  {_nothing(view)}", DIM))]
+    return choice_table("Line", COLUMNS, choice, cells, rows) + none
 
 
 def request_in_words(request: ListedRequest) -> Text:

@@ -10,7 +10,7 @@ import typer
 
 from forebay.cli.exits import USAGE
 from forebay.cli.gateway import AsJson, GatewayClient, GatewayUrl, KeyEnv
-from forebay.cli.offers import one_of
+from forebay.cli.offers import model_names, one_of
 from forebay.cli.output.console import fail
 from forebay.cli.verbs import DefaultVerbGroup
 
@@ -19,7 +19,9 @@ EPILOG = (
     "no gateway can be reached, 4 when it wants another key, 130 after Ctrl-C. "
     "What is needed to go on is kept beside the file, in FILE.jsonl.forebay."
 )
-BatchId = Annotated[str, typer.Argument(metavar="ID", help="As `forebay batch list` shows it.")]
+BatchId = Annotated[
+    str, typer.Argument(metavar="ID", help="Id of the batch, from `forebay batch list`.")
+]
 WINDOW = re.compile(r"[1-9][0-9]{0,3}[hd]")
 
 
@@ -47,30 +49,39 @@ BATCH_STATUSES = (
 @batch_app.command(epilog=EPILOG)
 def run(  # noqa: PLR0913 - Typer reads the options from the signature
     file: Annotated[
-        Path, typer.Argument(metavar="FILE.jsonl", help="One request for each line, as OpenAI's.")
+        Path,
+        typer.Argument(
+            metavar="FILE.jsonl",
+            help="JSONL file with one request per line, as in OpenAI's batch API.",
+        ),
     ],
     *,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="F", help="Where the answers go; else FILE.out.jsonl."),
+        typer.Option(metavar="F", help="File for the answers; default: FILE.out.jsonl."),
     ] = None,
     errors: Annotated[
         Path | None,
-        typer.Option(metavar="F", help="Where failed lines go, if any; else FILE.errors.jsonl."),
+        typer.Option(metavar="F", help="File for failed lines; default: FILE.errors.jsonl."),
     ] = None,
     endpoint: Annotated[
         str | None,
-        typer.Option(metavar="E", help="What the lines ask for; else the first line's url."),
+        typer.Option(metavar="E", help="Endpoint of the requests; default: the first line's url."),
     ] = None,
     window: Annotated[
-        str, typer.Option(metavar="W", help="What is not done by then expires: 24h, 7d.")
+        str,
+        typer.Option(
+            metavar="W",
+            help="Time limit, such as 24h or 7d; requests not completed by then expire.",
+        ),
     ] = "24h",
     cancel: Annotated[
-        bool, typer.Option("--cancel", help="End this file's batch, and fetch what is done.")
+        bool,
+        typer.Option("--cancel", help="Cancel this file's batch, and fetch the completed answers."),
     ] = False,
     restart: Annotated[
         bool,
-        typer.Option("--restart", help="Begin anew; a batch of before that still runs is ended."),
+        typer.Option("--restart", help="Start again; cancels an earlier batch that still runs."),
     ] = False,
     url: GatewayUrl = None,
     key_env: KeyEnv = "",
@@ -106,24 +117,30 @@ def list_batches(
             autocompletion=one_of(*BATCH_STATUSES),
         ),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100, help="How many, the newest first.")] = 20,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Only batches with a line for this model.", autocompletion=model_names),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(min=1, max=100, help="Maximum number to list, newest first.")
+    ] = 20,
     url: GatewayUrl = None,
     key_env: KeyEnv = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show batches, ended ones too, the newest first."""
+    """List batches, including ended ones, newest first."""
     if status is not None and status not in BATCH_STATUSES:
         fail(f"--status {status!r}: write one of {', '.join(BATCH_STATUSES)}.", code=USAGE)
     from forebay.cli.batch.listing import show_list
 
-    show_list(GatewayClient(url, key_env), status, limit, as_json)
+    show_list(GatewayClient(url, key_env), {"status": status, "model": model}, limit, as_json)
 
 
 @batch_app.command("show")
 def show_batch(
     batch_id: BatchId, url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False
 ) -> None:
-    """Show all about one batch."""
+    """Show one batch."""
     from forebay.cli.batch.listing import show_one
 
     show_one(GatewayClient(url, key_env), batch_id, as_json)
@@ -132,13 +149,14 @@ def show_batch(
 @batch_app.command("cancel")
 def cancel_batches(
     batch_ids: Annotated[
-        list[str], typer.Argument(metavar="ID...", help="As `forebay batch list` shows them.")
+        list[str],
+        typer.Argument(metavar="ID...", help="Ids of batches, from `forebay batch list`."),
     ],
     url: GatewayUrl = None,
     key_env: KeyEnv = "",
     as_json: AsJson = False,
 ) -> None:
-    """End batches; what is done is kept. Exits with 1 if one could not be."""
+    """Cancel batches; completed answers are kept. Exits with 1 if one could not be."""
     from forebay.cli.batch.listing import cancel_each
 
     cancel_each(GatewayClient(url, key_env), batch_ids, as_json)

@@ -17,7 +17,7 @@ from forebay.sdk.batches import BatchList
 from forebay.sdk.values import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.table import Table
 
@@ -36,15 +36,18 @@ COLOURS = {
 ERRORS_SHOWN = 5
 
 
-def show_list(client: GatewayClient, status: str | None, limit: int, as_json: bool) -> None:
-    """Print batches as a table."""
-    asked = {"limit": limit} | ({} if status is None else {"status": status})
-    reply = client.insist("GET", f"/v1/batches?{urlencode(asked)}", BatchList)
+def show_list(
+    client: GatewayClient, filters: Mapping[str, str | None], limit: int, as_json: bool
+) -> None:
+    """Print batches as a table, those that every filter which is given lets through."""
+    given = {name: value for name, value in filters.items() if value is not None}
+    asked = urlencode({"limit": limit, **given})
+    reply = client.insist("GET", f"/v1/batches?{asked}", BatchList)
     if as_json:
         tell_json(reply.raw["data"])
     elif reply.value.data:
         show(batch_table(reply.value.data, _now()))
-    elif status is not None:
+    elif given:
         tell(f"There are no such batches. All of them: {as_called('batch list')}")
     else:
         tell(f"There are no batches. Run a file of requests with: {as_called('batch FILE.jsonl')}")
@@ -62,7 +65,7 @@ def show_one(client: GatewayClient, batch_id: str, as_json: bool) -> None:
 def cancel_each(client: GatewayClient, batch_ids: Sequence[str], as_json: bool) -> None:
     """Cancel batches; one that is refused does not stop the others."""
     for_each(client, "batch", batch_ids, lambda one: ("POST", f"{_path(one)}/cancel"),
-             "is being cancelled; what is done is kept.", as_json)  # fmt: skip
+             "is being cancelled; completed answers are kept.", as_json)  # fmt: skip
 
 
 def batch_table(batches: Sequence[Batch], now: float) -> Table:
@@ -93,6 +96,7 @@ def batch_text(batch: Batch, now: float) -> Text:
     created = "" if batch.created_at is None else f"{short(now - batch.created_at)} ago"
     facts = {
         "Lines": f"{counts.completed} answered, {counts.failed} failed, {counts.total} in all",
+        "Models": ", ".join(batch.models),
         "Endpoint": batch.endpoint,
         "Created": created,
         "Owner": batch.owner or "",

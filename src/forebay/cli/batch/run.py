@@ -67,7 +67,7 @@ class EndedBatch(Struct, frozen=True):
 
 
 class BatchState(Struct, frozen=True, kw_only=True):
-    """What is remembered of a file's batch, so that the same command goes on."""
+    """The stored state of a file's batch, so that the same command can continue it."""
 
     url: str
     """The gateway that has it."""
@@ -93,8 +93,8 @@ def load_state(path: Path) -> BatchState | None:
         return None
     except (OSError, msgspec.DecodeError) as error:
         raise StateBroken(
-            f"{path} cannot be read ({error}). Remove it to begin anew; "
-            "a batch that still runs is then forgotten."
+            f"{path} cannot be read ({error}). Remove it to start again; a batch that still "
+            "runs is then no longer known."
         ) from None
 
 

@@ -104,12 +104,12 @@ class BatchSession:
             run.upload(endpoint)
             say(f"Uploaded {self._file} ({self._state.size:,} bytes) to {self._client.url}.")
         elif run.state.batch_id is None and run.find():
-            say("The batch was created before; going on with it.")
+            say("The batch exists already; continuing with it.")
         if self._state.batch_id is None:
             run.create(self._options.window)
             say(f"Batch {self._state.batch_id} is created. Ctrl-C leaves it running.")
         elif self._state.ended is None:
-            say(f"Going on with batch {self._state.batch_id}.")
+            say(f"Continuing with batch {self._state.batch_id}.")
 
     def cancel(self) -> None:
         run = self._run
@@ -120,9 +120,7 @@ class BatchSession:
             run.forget()
             fail(f"no batch of {self._file} was created: there is nothing to cancel.", code=USAGE)
         if self._state.ended is None and not run.cancel():
-            say(
-                f"Batch {self._state.batch_id} cannot be cancelled any more; fetching what it left."
-            )
+            say(f"Batch {self._state.batch_id} has already ended; fetching its answers.")
 
     def _drop(self) -> None:
         """Forget an earlier batch; one that still runs is ended, as nobody would fetch it."""
@@ -145,8 +143,8 @@ class BatchSession:
         self._check_place()
         if not self._run.is_unchanged():
             fail(
-                f"{self._file} has changed since its batch was created. --restart begins anew with "
-                "the file as it is; --cancel ends the batch and fetches what is done.",
+                f"{self._file} has changed since its batch was created. --restart starts again "
+                "with the present file; --cancel ends the batch and fetches the completed answers.",
                 code=USAGE,
             )
 
@@ -155,7 +153,7 @@ class BatchSession:
         if there != here and self._state.ended is None:
             fail(
                 f"the batch of {self._file} is at {there}, not at {here}. "
-                f"Add --url {there}. Or --restart begins anew at {here}.",
+                f"Add --url {there}. Or --restart starts again at {here}.",
                 code=USAGE,
             )
 
@@ -165,12 +163,12 @@ class BatchSession:
         for path, option in ((outputs.output, "--out"), (outputs.errors, "--errors")):
             if path.exists():
                 fail(
-                    f"{path} is there already, and not by a batch that is known here. Name another "
-                    f"file with {option}, or move it away; --restart overwrites it.",
+                    f"{path} exists, and was not written by a known batch. Name another file "
+                    f"with {option}, or move it away; --restart overwrites it.",
                     code=USAGE,
                 )
             if not path.parent.is_dir():
-                fail(f"{option} {path}: its folder does not exist. Make it first.", code=USAGE)
+                fail(f"{option} {path}: its folder does not exist. Create it first.", code=USAGE)
 
     # -- to end
 
@@ -179,7 +177,7 @@ class BatchSession:
         state, outputs = self._state, self._options.outputs
         if state.ended is not None and _is_here(state.ended, outputs):
             if not self._options.as_json:
-                say(f"Batch {state.batch_id} has ended before; --restart runs {self._file} again.")
+                say(f"Batch {state.batch_id} has already ended; --restart runs {self._file} again.")
             self._sum_up(state.ended, None)
         found = self._run.follow()
         if found.status == "failed":
@@ -221,7 +219,9 @@ class BatchSession:
         try:
             faults = msgspec.convert(raw, list[BatchFault])
         except msgspec.ValidationError as error:
-            raise BadAnswer(f"the answer makes no sense: {error}; is this Forebay?") from error
+            raise BadAnswer(
+                f"the answer cannot be parsed: {error}; is this a Forebay gateway?"
+            ) from error
         if self._options.as_json:
             tell_json({"batch_id": batch.id, "status": "failed", "faults": raw})
         for fault in faults:
@@ -229,8 +229,8 @@ class BatchSession:
             say(f"{self._file}{line}: {printable(fault.message)} ({printable(fault.code)})")
         self._run.forget()
         fail(
-            f"{self._file} was refused, and nothing has run. Mend it and run the same command "
-            "again."
+            f"{self._file} was refused, and nothing has run. Correct it and run the same "
+            "command again."
         )
 
     # -- where it goes wrong
@@ -243,8 +243,8 @@ class BatchSession:
         if is_unknown and self._run.state is not None:
             fail(
                 f"the gateway at {self._client.url} does not know this file's batch (any more): "
-                f"{printable(error)}. Is it the right one, with the right key? --restart begins "
-                "anew."
+                f"{printable(error)}. Is it the right one, with the right key? --restart "
+                "starts again."
             )
         self._client.give_up(error)
 
@@ -252,11 +252,12 @@ class BatchSession:
         """Return what the next call of the command would do."""
         state = self._run.state
         if state is None:
-            return "Nothing was created. Run the same command again to begin."
+            return "Nothing was created. Run the same command again to start."
         if state.batch_id is None:
-            return "The file is uploaded. Run the same command again to go on."
+            return "The file is uploaded. Run the same command again to continue."
         return (
-            f"Batch {state.batch_id} goes on at {self._client.url}. Run the same command again to "
+            f"Batch {state.batch_id} continues at {self._client.url}. Run the same command "
+            "again to "
             "follow it and fetch its answers; add --cancel to end it."
         )
 

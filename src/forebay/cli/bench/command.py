@@ -70,7 +70,7 @@ def bench(  # noqa: PLR0913 - Typer reads the options from the signature
     save: options.Save = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Load an OpenAI-compatible server, and say how it did.
+    """Load-test an OpenAI-compatible server.
 
     Requests go out when they are due, whatever became of the others (open
     loop), and each is timed from when it was due. Any server will do; a Forebay
@@ -85,8 +85,10 @@ def bench(  # noqa: PLR0913 - Typer reads the options from the signature
 
 @bench_app.command("compare")
 def compare(
-    a: Annotated[Path, typer.Argument(metavar="A.json", help="A run, written with --save.")],
-    b: Annotated[Path, typer.Argument(metavar="B.json", help="Another, to hold against it.")],
+    a: Annotated[Path, typer.Argument(metavar="A.json", help="First run, written with --save.")],
+    b: Annotated[
+        Path, typer.Argument(metavar="B.json", help="Second run, compared with the first.")
+    ],
     html: Annotated[
         Path | None, typer.Option(metavar="F.html", help="Write a report with plots.")
     ] = None,

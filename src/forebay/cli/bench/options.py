@@ -9,53 +9,57 @@ import typer
 _load = partial(typer.Option, rich_help_panel="What is sent")
 _who = partial(typer.Option, rich_help_panel="For whom")
 _edge = partial(typer.Option, rich_help_panel="Limits")
-_out = partial(typer.Option, rich_help_panel="What comes of it")
+_out = partial(typer.Option, rich_help_panel="Results")
 
 Model = Annotated[
-    str | None, _load(metavar="M", help="Model to ask; else the first that is listed.")
+    str | None, _load(metavar="M", help="Model to use; default: the first one listed.")
 ]
-Rate = Annotated[float, _load(metavar="R", help="Requests a second, on average.")]
+Rate = Annotated[float, _load(metavar="R", help="Requests per second, on average.")]
 Duration = Annotated[
     str | None,
-    _load(metavar="T", help="How long requests come: 30s, 5m; 30s unless a trace says else."),
+    _load(
+        metavar="T",
+        help="Duration of the load, such as 30s or 5m; default: 30s, or that of the trace.",
+    ),
 ]
 Warmup = Annotated[
-    str, _load(metavar="T", help="Before that, requests that are sent and not measured.")
+    str,
+    _load(metavar="T", help="Warm-up time before the measurement; its requests are not counted."),
 ]
 Arrivals = Annotated[
     str | None, _load(metavar="KIND", help="poisson (the default), constant, or trace.")
 ]
 Trace = Annotated[
-    Path | None, _load(metavar="F.csv", help="Replay this file: times, and tokens in and out.")
+    Path | None, _load(metavar="F.csv", help="Trace to replay: times, input and output tokens.")
 ]
-Speed = Annotated[float, _load(metavar="X", help="Replay a trace so many times as fast.")]
-Count = Annotated[int | None, _load("--limit", metavar="N", help="Send at most so many requests.")]
-Stream = Annotated[bool, _load("--stream/--no-stream", help="Ask for answers word by word.")]
-MaxTokens = Annotated[int, _load(metavar="N", help="Longest answer.")]
-PromptTokens = Annotated[int, _load(metavar="N", help="Length of the prompts, about.")]
+Speed = Annotated[
+    float, _load(metavar="X", help="Speed of the replay, as a multiple of the recorded speed.")
+]
+Count = Annotated[int | None, _load("--limit", metavar="N", help="Maximum number of requests.")]
+Stream = Annotated[bool, _load("--stream/--no-stream", help="Request streamed answers.")]
+MaxTokens = Annotated[int, _load(metavar="N", help="Maximum tokens of an answer.")]
+PromptTokens = Annotated[int, _load(metavar="N", help="Approximate tokens of a prompt.")]
 IgnoreEos = Annotated[
     bool,
-    _load("--ignore-eos", help="Ask for the whole length; vLLM, SGLang and llama.cpp know how."),
+    _load("--ignore-eos", help="Ask the server to ignore the end token (vLLM, SGLang, llama.cpp)."),
 ]
 Usage = Annotated[
     bool,
     _load(
         "--usage/--no-usage",
-        help="Ask streams for their count of tokens; some servers refuse that.",
+        help="Request token counts in streams; some servers refuse this.",
     ),
 ]
-Seed = Annotated[
-    int, _load(metavar="N", help="The same seed sends at the same times, for the same users.")
-]
+Seed = Annotated[int, _load(metavar="N", help="Seed of the arrival times, users and lengths.")]
 Salt = Annotated[
     str | None,
     _load(
         metavar="TEXT",
-        help="Makes the prompts differ from other runs': new each time unless named.",
+        help="Makes prompts differ between runs; default: random.",
     ),
 ]
 Users = Annotated[
-    str, _who(metavar="MIX", help='So many users, or names and their shares: "alice:1,bob:3".')
+    str, _who(metavar="MIX", help='Number of users, or names and their shares: "alice:1,bob:3".')
 ]
 Priorities = Annotated[
     str | None, _who(metavar="MIX", help='Priorities and their shares: "high:1,normal:8,low:1".')
@@ -64,19 +68,22 @@ MaxInFlight = Annotated[
     int,
     _edge(
         metavar="N",
-        help="At most so many under way; what is due beyond that is counted as not sent.",
+        help="Maximum concurrent requests; requests due beyond it are counted as not sent.",
     ),
 ]
-Timeout = Annotated[str, _edge(metavar="T", help="Give up on an answer after this.")]
+Timeout = Annotated[str, _edge(metavar="T", help="Time limit of a request.")]
 Retries = Annotated[
-    int, _edge(metavar="N", help="Ask again after 429 and 503, as Retry-After says.")
+    int, _edge(metavar="N", help="Retries after 429 and 503, with the delay of Retry-After.")
 ]
 SloTtft = Annotated[
     str | None,
-    _out(metavar="T", help="Goodput counts only answers whose first token came within this."),
+    _out(
+        metavar="T", help="Count in goodput only answers whose first token came within this time."
+    ),
 ]
 SloTotal = Annotated[
-    str | None, _out(metavar="T", help="Goodput counts only answers that were whole within this.")
+    str | None,
+    _out(metavar="T", help="Count in goodput only answers that were complete within this time."),
 ]
 FailIf = Annotated[
     list[str] | None,
@@ -92,8 +99,8 @@ Url = Annotated[
     typer.Option(
         "--url",
         metavar="URL",
-        help="The server; a bare URL does, too. Else FOREBAY_URL, else as the settings here "
-        "say, http://127.0.0.1:7800 by default.",
+        help="The server; a bare URL works, too. Default: FOREBAY_URL, else the address in the "
+        "settings, else http://127.0.0.1:7800.",
     ),
 ]
 Key = Annotated[
@@ -102,7 +109,6 @@ Key = Annotated[
         "--key-env",
         metavar="VAR",
         show_default=False,
-        help="Environment variable with the key to use, where the server wants one; "
-        "else FOREBAY_API_KEY.",
+        help="Environment variable with the API key for the server; default: FOREBAY_API_KEY.",
     ),
 ]

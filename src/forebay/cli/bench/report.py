@@ -46,7 +46,8 @@ def check_outputs(paths: Mapping[str, Path | None]) -> None:
     for option, path in paths.items():
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             raise BadPlan(
-                f"{option} {path} cannot be written: its folder must exist, and it be no folder."
+                f"{option} {path} cannot be written: its folder must exist, and it must not be "
+                "a folder."
             )
 
 
@@ -178,7 +179,7 @@ def _tell(a: Document, b: Document, found: Comparison) -> None:
     for text in found.warnings:
         warn(text)
     show(_table(found))
-    say("The difference is B - A; where it covers 0, equal servers may well differ by as much.")
+    say("The difference is B - A. If the interval includes 0, it may be chance.")
 
 
 def _table(found: Comparison) -> Table:

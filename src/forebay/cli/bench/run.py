@@ -310,4 +310,4 @@ def _nothing(made: Document) -> NoReturn:
     if set(codes) <= {"connect_failed", "connection_lost"} and codes:
         fail(f"{made.settings.url} could not be reached any more.", code=NOT_REACHABLE)
     reason = ", ".join(f"{count:,} {code}" for code, count in codes.items())
-    fail(f"not one request succeeded ({reason or 'none was answered'}).", code=FAILED)
+    fail(f"no request succeeded ({reason or 'none was answered'}).", code=FAILED)

@@ -1,4 +1,4 @@
-"""`forebay chat`: talk with a model; who has to wait sees the place in line."""
+"""`forebay chat`: chat with a model, and show the queue position while waiting."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ EPILOG = (
 
 def chat(
     session: Annotated[
-        str | None, typer.Option(metavar="ID", help="Go on with a session of before.")
+        str | None, typer.Option(metavar="ID", help="Continue this session.")
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(
             metavar="M",
-            help="Whom to talk with; else the first there is.",
+            help="Model to use; default: the first one listed.",
             autocompletion=model_names,
         ),
     ] = None,
     system: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="How a new session should behave.")
+        str | None, typer.Option(metavar="TEXT", help="System prompt of a new session.")
     ] = None,
     url: GatewayUrl = None,
     key_env: KeyEnv = "",
 ) -> None:
-    """Talk with a model. The gateway holds the conversation, so it can be taken up again."""
+    """Chat with a model. The gateway stores the conversation, so it can be continued later."""
     if session is not None and system is not None:
-        fail("--system is for a new session; one that is taken up has its own.", code=USAGE)
+        fail("--system is for a new session; an existing one has its own.", code=USAGE)
     from forebay.cli.chat import conversation  # slow to import, and --help must be quick
 
     options = conversation.ChatOptions(session, model, system, url, key_env)

@@ -42,15 +42,15 @@ LOOK_EVERY_S = 1.0
 TURNS_SHOWN = 6
 """Messages of a session that is taken up again."""
 HELP = (
-    "Type, and Enter sends it. /help lists commands; Ctrl-C ends an answer; Ctrl-D leaves.",
+    "Type a prompt and press Enter. /help lists commands; Ctrl-C ends an answer; Ctrl-D leaves.",
     "/new      begin a new session with the same model",
-    "/branch   go on in a copy of this session; the old one stays as it is",
-    "/cancel   end the turn that runs in this session, whoever began it",
+    "/branch   continue in a copy of this session; the old one is unchanged",
+    "/cancel   end the running turn of this session, whoever started it",
     "/history  show what has been said",
-    "/queue    show how long the line is",
+    "/queue    show the length of the queue",
     "/quit     leave; so does Ctrl-D",
-    "//...     says something that begins with one slash",
-    "A backslash at the end of a line goes on in the next.",
+    "//...     sends a prompt that begins with one slash",
+    "A backslash at the end of a line continues it on the next.",
 )
 NAMES = {"user": "you", "assistant": "model", "system": "system"}
 
@@ -360,7 +360,7 @@ def _tell(error: SdkError, screen: Screen) -> None:
         hint = " /new begins another session." if isinstance(error, NotFound) else ""
         say(f"The gateway says: {printable(error)}.{hint if screen.is_interactive else ''}")
     elif screen.is_interactive:
-        say(f"{error}. Say it again when it is back.")
+        say(f"{error}. Send it again when the gateway is back.")
     else:
         raise error
 
@@ -373,7 +373,7 @@ def _give_up(error: SdkError, session_id: str | None, *, has_key: bool) -> NoRet
         words += f" Name {'another key' if has_key else 'a key'} with --key-env VAR."
         fail(words, code=NOT_ALLOWED)
     if isinstance(error, NotFound) and session_id is not None:
-        words += " Without --session a new one is begun."
+        words += " Without --session a new one is created."
     elif isinstance(error, GatewayError) and error.hint:
         words += f" {printable(error.hint)}"
     fail(words)

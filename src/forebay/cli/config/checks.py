@@ -1,4 +1,4 @@
-"""What the settings only name: secrets in variables, files, folders, servers. Are they there?"""
+"""Check that the secrets, files, folders and servers that the settings name exist."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _about_file(url: str) -> tuple[str, str] | None:
     path = url.removeprefix(SQLITE).partition("?")[0]
     if path in ("", ":memory:") or not url.startswith(SQLITE):
         return (
-            "is in memory: what it holds is gone when the gateway stops",
+            "is in memory: its data is lost when the gateway stops",
             "name a file: sqlite:///forebay.db",
         )
     folder = Path(path).absolute().parent
@@ -94,13 +94,13 @@ def _about_file(url: str) -> tuple[str, str] | None:
         folder = next(each for each in (folder, *folder.parents) if each.exists())
     if not folder.is_dir():
         return (
-            f"there is no folder {folder}: no job and no session can be kept",
-            f"make it: mkdir -p {folder}",
+            f"the folder {folder} does not exist: jobs and sessions cannot be stored",
+            f"create it: mkdir -p {folder}",
         )
     if not os.access(folder, os.W_OK):
         return (
-            f"whoever runs this may not write to {folder}: no job and no session can be kept",
-            "correct its rights, or name another folder",
+            f"the current user may not write to {folder}: jobs and sessions cannot be stored",
+            "correct its permissions, or name another folder",
         )
     if (kind := _kind_of_disk(folder)) in IN_MEMORY:
         return (

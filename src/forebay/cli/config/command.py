@@ -48,10 +48,10 @@ def check(
     *,
     config: ConfigFile = None,
     settings: SetOptions = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Fail for warnings, too.")] = False,
-    probe: Annotated[
-        bool, typer.Option("--probe", help="Ask every node whether it answers now.")
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with an error on warnings, too.")
     ] = False,
+    probe: Annotated[bool, typer.Option("--probe", help="Probe every node.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check the settings, the environment and its secrets included, and say what they mean.
@@ -82,7 +82,7 @@ def show(
     settings: SetOptions = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show every setting in force, and where it came from."""
+    """Show every setting in effect, and its source."""
     try:
         loaded = load_with_origins(_one_file(file, config), settings or ())
     except SettingsError as error:

@@ -78,13 +78,13 @@ def check_clock() -> Iterable[Finding]:
         yield problem(
             "clock",
             f"it says {shown}, which is before Forebay was installed",
-            "set the clock, and let NTP keep it: timedatectl set-ntp true",
+            "set the clock, and synchronise it with NTP: timedatectl set-ntp true",
         )
     elif TIME_DAEMON.is_dir() and not TIME_SYNCED.exists():
         yield warning(
             "clock",
             f"it says {shown}, and is not synchronised",
-            "let NTP keep it: timedatectl set-ntp true",
+            "synchronise it with NTP: timedatectl set-ntp true",
         )
     else:
         yield fine("clock", f"it says {shown}")

@@ -77,15 +77,15 @@ def _of_node(node: NodeProbe, slots: int | str) -> Iterable[Finding]:
     if slots != "auto" and own is not None and int(slots) > own:
         yield warning(
             "slots",
-            f"{node.name} has slots = {slots}, and its engine runs {own} at once: the others wait "
-            "there, out of turn",
+            f"{node.name} has slots = {slots}, and its engine runs {own} at once: the rest "
+            "waits in the engine, where the gateway cannot order it",
             f'write slots = {own}, or slots = "auto"; or let the engine run more',
         )
     elif own is not None:
-        yield fine("slots", f"{node.name} runs {own} at once, says its engine")
+        yield fine("slots", f"{node.name} runs {own} at once, as its engine reports")
     else:
-        how = "they are found by trying" if slots == "auto" else f"{slots}, as the settings say"
-        yield fine("slots", f"{node.name} does not say how many it has: {how}")
+        how = "found automatically" if slots == "auto" else f"{slots}, as the settings say"
+        yield fine("slots", f"{node.name} does not report its slots: {how}")
 
 
 def check_databases(settings: Settings) -> Iterable[Finding]:
@@ -119,12 +119,12 @@ def _of_file(key: str, path: Path) -> Finding:
             ) as opened:
                 opened.execute("PRAGMA schema_version").fetchone()
         except sqlite3.Error as error:
-            instead = "restore it from a copy, or move it away and begin anew"
+            instead = "restore it from a backup, or move it away to start with an empty one"
             return problem("database", f"{key}: {path} cannot be read: {error}", instead)
     if free < FREE_BYTES_MIN:
         instead = "make room, or name another folder"
         return warning("database", f"{key}: {free >> 20} MiB are free in {folder}", instead)
-    state = "is well" if path.is_file() else "is made when it is needed"
+    state = "is well" if path.is_file() else "will be created when needed"
     return fine("database", f"{path} {state}")
 
 
@@ -194,5 +194,5 @@ def _apart(check: str, shown: str, now_s: float) -> Finding:
     apart_s = abs(SystemClock().utc().timestamp() - now_s)
     if apart_s > APART_S:
         found = f"{shown} answers, but its clock and this machine's are {apart_s:.0f} s apart"
-        return warning(check, found, "let NTP keep both clocks: timedatectl set-ntp true")
+        return warning(check, found, "synchronise both clocks with NTP: timedatectl set-ntp true")
     return fine(check, f"{shown} answers")

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 jobs_app = typer.Typer(
     name="jobs",
-    help="Give a running gateway durable work, and see what became of it.",
-    epilog="Jobs survive a restart and run in slots that nobody needs. Try: "
+    help="Submit durable jobs to a running gateway, and follow them.",
+    epilog="Jobs survive a restart and run in idle slots. Try: "
     'forebay jobs submit chat --model MODEL --prompt "Why is the sky blue?" --wait',
     no_args_is_help=True,
 )
@@ -40,7 +40,7 @@ JobNumber = Annotated[
     typer.Argument(
         metavar="ID",
         min=1,
-        help="As `forebay jobs list` shows it.",
+        help="Number of the job, from `forebay jobs list`.",
         autocompletion=jobs_that_are(),
     ),
 ]
@@ -50,19 +50,19 @@ TaskType = Annotated[
     str,
     typer.Argument(
         metavar="TYPE",
-        help="chat, completion, embedding, response, or one of yours.",
+        help="chat, completion, embedding, response, or a custom type.",
         autocompletion=one_of(*BUILT_IN_TYPES),
     ),
 ]
 Model = Annotated[
     str | None,
-    typer.Option(help="The model, unless the params name it.", autocompletion=model_names),
+    typer.Option(help="The model, if it is not in the params.", autocompletion=model_names),
 ]
 JobPriority = Annotated[
     str | None,
     typer.Option(
         metavar="P",
-        help="Among jobs: high, normal or low.",
+        help="Priority among jobs: high, normal or low.",
         autocompletion=one_of(*PRIORITIES),
     ),
 ]
@@ -72,7 +72,7 @@ def _numbers(*statuses: str) -> object:
     return typer.Argument(
         metavar="ID...",
         min=1,
-        help="As `forebay jobs list` shows them.",
+        help="Numbers of jobs, from `forebay jobs list`.",
         autocompletion=jobs_that_are(*statuses),
     )
 
@@ -82,29 +82,36 @@ def submit(  # noqa: PLR0913 - Typer reads the options from the signature
     task_type: TaskType,
     source: Annotated[
         str | None,
-        typer.Argument(metavar="-", help="A dash reads the params from standard input."),
+        typer.Argument(metavar="-", help="- reads the params from standard input."),
     ] = None,
     *,
     params: Annotated[
-        str | None, typer.Option(metavar="JSON", help="What to do; for chat, the request's body.")
+        str | None,
+        typer.Option(metavar="JSON", help="Params as JSON; for chat, the body of the request."),
     ] = None,
     params_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The same, from a file.")
+        Path | None, typer.Option(metavar="FILE", help="Read the params from this file.")
     ] = None,
     prompt: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Only a prompt: the params are made of it.")
+        str | None, typer.Option(metavar="TEXT", help="Build the params from this prompt.")
     ] = None,
     model: Model = None,
     job_id: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Your own number for it; the same work twice is one job."),
+        typer.Option(
+            metavar="N", help="Your own number; submitting the same job twice creates one."
+        ),
     ] = None,
     priority: JobPriority = None,
     key: Annotated[
         str | None,
-        typer.Option(metavar="K", help="Idempotency key: two jobs under way with it are one."),
+        typer.Option(
+            metavar="K", help="Idempotency key: unfinished jobs with the same key are one job."
+        ),
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Follow it and print its result.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Follow the job and print its result.")
+    ] = False,
     url: GatewayUrl = None,
     key_env: KeyEnv = "",
     as_json: AsJson = False,
@@ -145,20 +152,24 @@ def list_jobs(  # noqa: PLR0913 - Typer reads the options from the signature
     ] = None,
     task_type: Annotated[
         str | None,
-        typer.Option("--type", help="Only of this type.", autocompletion=one_of(*BUILT_IN_TYPES)),
+        typer.Option(
+            "--type", help="Only jobs of this type.", autocompletion=one_of(*BUILT_IN_TYPES)
+        ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="Only of this model.", autocompletion=model_names)
+        str | None, typer.Option(help="Only jobs of this model.", autocompletion=model_names)
     ] = None,
     before: Annotated[
-        int | None, typer.Option(metavar="ID", min=1, help="Only older than this one.")
+        int | None, typer.Option(metavar="ID", min=1, help="Only jobs older than this one.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many, the newest first.")] = 20,
+    limit: Annotated[
+        int, typer.Option(min=1, max=1000, help="Maximum number to list, newest first.")
+    ] = 20,
     url: GatewayUrl = None,
     key_env: KeyEnv = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show jobs, the newest first."""
+    """List jobs, newest first."""
     _check_word("--status", status, STATUSES)
     asked = {
         "status": status, "type": task_type, "model": model, "before": before, "limit": limit,
@@ -184,7 +195,7 @@ def list_jobs(  # noqa: PLR0913 - Typer reads the options from the signature
 def show_job(
     number: JobNumber, url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False
 ) -> None:
-    """Show all about one job, its result included."""
+    """Show one job and its result."""
     from forebay.sdk import Job
 
     reply = GatewayClient(url, key_env).insist("GET", f"/jobs/{number}", Job)
@@ -201,7 +212,7 @@ def cancel(
     key_env: KeyEnv = "",
     as_json: AsJson = False,
 ) -> None:
-    """End jobs, queued or running. Exits with 1 if one could not be."""
+    """Cancel queued or running jobs. Exits with 1 if one could not be."""
     client = GatewayClient(url, key_env)
     for_each(client, "job", numbers, lambda n: ("DELETE", f"/jobs/{n}"), "is cancelled.", as_json)
 
@@ -226,7 +237,7 @@ def watch(
         typer.Argument(
             metavar="ID",
             min=1,
-            help="One job; else all, every second.",
+            help="Number of a job; without it, all jobs, every second.",
             show_default=False,
             autocompletion=jobs_that_are(),
         ),
@@ -274,7 +285,7 @@ def _say_step(job: Job) -> None:
 def _added(added: Job) -> str:
     if added.is_new:
         return f"Job {added.id} is {printable(added.status)}."
-    return f"The same work is job {added.id} already, which is {printable(added.status)}."
+    return f"This work is already job {added.id}, which is {printable(added.status)}."
 
 
 def _check_word(option: str, given: str | None, words: Sequence[str]) -> None:

@@ -34,7 +34,7 @@ LOOK_EVERY_S = 1.0
 JOBS_SHOWN = 15
 ROWS_BESIDES = 12
 """What the counts and headings need of a terminal's height."""
-CALM = Text("Ctrl-C ends this; the jobs go on.", "dim")
+CALM = Text("Ctrl-C stops watching; the jobs continue.", "dim")
 JOBS_COUNTED = 1000
 """How many of the newest jobs are counted where a key may not see the metrics."""
 
@@ -56,7 +56,7 @@ def follow(
             return retry.until_answered(lambda: client.ask("GET", f"/jobs/{job_id}", Job))
     except KeyboardInterrupt:
         say(
-            f"\nJob {job_id} goes on. Follow it with: {at_gateway(f'jobs watch {job_id}')}. "
+            f"\nJob {job_id} continues. Follow it with: {at_gateway(f'jobs watch {job_id}')}. "
             f"End it with: {at_gateway(f'jobs cancel {job_id}')}"
         )
         raise typer.Exit(INTERRUPTED) from None
@@ -156,4 +156,6 @@ def _counts_in(metrics: bytes) -> dict[tuple[str, str], int]:
             if sample.value
         }
     except (ValueError, LookupError, OverflowError) as error:
-        raise BadAnswer(f"the metrics make no sense: {error}; is this Forebay?") from None
+        raise BadAnswer(
+            f"the metrics cannot be parsed: {error}; is this a Forebay gateway?"
+        ) from None

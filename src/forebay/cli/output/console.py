@@ -1,4 +1,4 @@
-"""Talking to people at a terminal: what is said, and how a command fails.
+"""Messages to people at a terminal, and how a command fails.
 
 Everything is cleaned here, so that no name, message or answer from elsewhere can steer a terminal:
 commands write through `tell`, `say`, `complain` and `SafeConsole` only. Colours are for terminals

@@ -96,12 +96,16 @@ def node_table(nodes: Sequence[NodeStatus]) -> Table:
             printable(node.name),
             Text(state, COLOURS.get(state, "")),
             printable(node.kind or "?") + (", guarded" if node.guarded else ""),
-            f"{node.in_flight} of {node.slots}",
+            f"{node.in_flight} of {node.slots}" + _room(node.kv_free_tokens),
             _models(node.models),
             printable(node.url),
             printable(node.last_error or ""),
         )
     return table
+
+
+def _room(tokens: int | None) -> str:
+    return "" if tokens is None else f", {tokens:,} tokens free"
 
 
 def _models(names: list[str]) -> str:
@@ -111,7 +115,7 @@ def _models(names: list[str]) -> str:
 
 
 class SafeConsole(Console):
-    """Cleans every text that is drawn, and leaves it to the command when nobody reads on."""
+    """Cleans every text that is drawn; a closed pipe is left to the command."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None

@@ -11,7 +11,10 @@ def printable(text: object) -> str:
     >>> printable("m\\x1b[2J")
     'm?[2J'
     """
-    return "".join(letter if letter.isprintable() else "?" for letter in str(text))
+    words = str(text)
+    if words.isprintable():
+        return words
+    return "".join(letter if letter.isprintable() else "?" for letter in words)
 
 
 def harmless(text: str) -> str:

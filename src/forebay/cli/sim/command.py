@@ -1,4 +1,4 @@
-"""`forebay sim`: what would the recorded traffic have met with other nodes or other rules?"""
+"""`forebay sim`: replay recorded traffic with other nodes or settings."""
 
 import typer
 
@@ -27,7 +27,7 @@ def sim(  # noqa: PLR0913 - Typer reads the options from the signature
     fail_if: options.FailIf = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Replay recorded traffic in virtual time, with other nodes, other rules or more users.
+    """Replay recorded traffic in virtual time, with other nodes, other settings or more users.
 
     The scheduler is the gateway's own; a day takes less than a minute. Nothing
     is sent anywhere.

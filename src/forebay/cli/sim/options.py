@@ -24,24 +24,29 @@ Set = Annotated[
         autocompletion=offered_settings,
     ),
 ]
-Scale = Annotated[float, typer.Option(metavar="X", help="So many times the users, behaving alike.")]
-Speed = Annotated[float, typer.Option(metavar="X", help="Nodes so many times as fast as recorded.")]
+Scale = Annotated[
+    float, typer.Option(metavar="X", help="Number of users, as a multiple of the recorded number.")
+]
+Speed = Annotated[
+    float,
+    typer.Option(metavar="X", help="Speed of the nodes, as a multiple of the recorded speed."),
+]
 LoadSeconds = Annotated[
     float | None,
     typer.Option(
         metavar="S",
-        help="Time to load a model, nodes holding one at a time; 0: they hold all. Else as the log "
-        "has it.",
+        help="Time to load a model if a node holds one at a time; 0: nodes hold all models. "
+        "Default: estimated from the log.",
     ),
 ]
 Users = Annotated[
     str | None,
     typer.Option(
         metavar="MIX",
-        help='Users of requests that name none: so many, or names and shares: "alice:1,bob:3".',
+        help='Users of requests without one: a number, or names and weights: "alice:1,bob:3".',
     ),
 ]
-Seed = Annotated[int, typer.Option(metavar="N", help="The same seed, the same users and copies.")]
+Seed = Annotated[int, typer.Option(metavar="N", help="Seed of the random choices.")]
 Variants = Annotated[
     list[str] | None,
     typer.Option(
@@ -53,7 +58,7 @@ FailIf = Annotated[
     list[str] | None,
     typer.Option(
         metavar="COND",
-        help='Exit with 5 if so in any variant: "wait_p95>2s", "refused>0"; repeatable.',
+        help='Exit with status 5 if this holds in a variant: "wait_p95>2s", "refused>0".',
     ),
 ]
 AsJson = Annotated[

@@ -155,7 +155,7 @@ def _drawn(line: str) -> str:
 def _remarks(made: SimDocument) -> None:
     """Say what keeps the figures from meaning what they seem to."""
     if made.source.skipped:
-        say(f"{made.source.skipped:,} lines are no request for the queue, and were left out.")
+        say(f"{made.source.skipped:,} lines are not requests for the queue and were skipped.")
     if made.source.kind == "trace" and not any(fit.points for fit in made.source.fits.values()):
         say("A trace has no times: 20 ms, 0.2 ms a prompt token and 15 ms an output token are "
             "assumed for each request; --speed changes that.")  # fmt: skip

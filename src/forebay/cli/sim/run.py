@@ -128,7 +128,7 @@ def _variant(base: Changes, text: str) -> Changes:
         else:
             made = replace(made, settings=(*made.settings, word))
     if made == replace(base, name=text):
-        raise BadPlan(f"--variant {text!r} is the base. Write what is other: nodes=4xgpu:8.")
+        raise BadPlan(f"--variant {text!r} equals the base. Write what differs: nodes=4xgpu:8.")
     return made
 
 
