@@ -65,7 +65,7 @@ test: setup  ## set up, check, and run every test
 	@$(MAKE) --no-print-directory -j 3 check suite compiled  # of 2 cores: many tests wait for programs
 
 suite: setup
-	$(BIN)/pytest -q -n 4 --maxschedchunk 10 --ignore tests/test_tidy.py
+	$(BIN)/pytest -q -n 4 --dist loadfile --ignore tests/test_tidy.py
 
 # Without the tests of a module that is never compiled.
 HOT := tests/test_build.py tests/wire tests/relay tests/gateway/hot tests/gateway/faults --ignore tests/relay/test_members.py
