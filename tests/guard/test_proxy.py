@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forebay.guard.guard import GuardLimits
 from forebay.guard.requests import INFERENCE
 
 from .conftest import CHAT, OK
@@ -293,3 +294,27 @@ async def test_the_operator_s_slots_come_before_what_the_backend_says(rig: Guard
 async def test_a_backend_that_does_not_say_has_one_slot(rig: GuardRig) -> None:
     await rig.start(await rig.node(kind="openai"))
     assert (await rig.status())["slots"] == 1
+
+
+LIMITS = GuardLimits()
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 9\r\n"
+
+
+@pytest.mark.parametrize(
+    ("sent", "limit_s"),
+    [
+        (b"POST /v1/chat", LIMITS.header_seconds),
+        (HEAD, LIMITS.header_seconds),
+        (HEAD + b"\r\n{", LIMITS.body_seconds),
+    ],
+)
+async def test_a_request_that_takes_too_long_to_arrive_is_answered_408(
+    rig: GuardRig, sent: bytes, limit_s: float
+) -> None:
+    await rig.start(await rig.node())
+    client = await rig.client()
+    await client.send(sent)
+    await rig.status()  # it was read
+    rig.clock.advance(limit_s)
+    reply = await client.reply()
+    assert (reply.status, reply.json["error"]["code"]) == (408, "request_timeout")

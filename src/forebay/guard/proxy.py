@@ -60,7 +60,7 @@ STATUS: Final[Mapping[str, int]] = {
     "unsupported": 400,
     "body_too_large": 413,
     "headers_too_large": 431,
-    "proxiedtimeout": 408,
+    "request_timeout": 408,
 }
 """Every code there is, and its status."""
 
