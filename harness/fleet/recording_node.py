@@ -5,6 +5,7 @@ its slots is seen, not stopped.
 """
 
 import asyncio
+import contextlib
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,6 +14,7 @@ from harness.fleet.journal import Run
 
 MODEL = "m"
 FOR_EVER_S = 3600.0
+Running = list[tuple[Run, Call]]
 
 
 def prompt_for(id: str, service_s: float) -> str:
@@ -21,12 +23,18 @@ def prompt_for(id: str, service_s: float) -> str:
 
 
 class RecordingNode:
-    """One node with a name, slots that it only announces, and its side of the journal."""
+    """One node with a name, slots that it only announces, and its side of the journal.
 
-    def __init__(self, name: str, slots: int) -> None:
+    Nodes that share `running` see the hang-up on any of them before they begin the next run: a
+    gateway that aborts one request and starts another sends both at once on two connections, and
+    the loop may show us the second first.
+    """
+
+    def __init__(self, name: str, slots: int, running: Running) -> None:
         self.name = name
         self.slots = slots
         self.runs: list[Run] = []
+        self._running = running
         self._fake = FakeNode((MODEL,), slots)
         self._fake.automatic = self._run
 
@@ -53,18 +61,25 @@ class RecordingNode:
     async def _run(self, call: Call) -> None:
         loop = asyncio.get_running_loop()
         id, service_s = str(call.json["messages"][-1]["content"]).split()
+        self._end_hung_up(loop.time())
         run = Run(id, self.name, loop.time())
         self.runs.append(run)
-        try:
+        self._running.append((run, call))
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(float(service_s)):
                 await call.gone(FOR_EVER_S)
-            run.outcome = "hung_up"
-        except TimeoutError:
+        self._end_hung_up(loop.time())
+        if run.outcome == "running":
+            self._running.remove((run, call))
             run.outcome = "served"
-        finally:
             run.ended_s = loop.time()  # before the answer: with its last byte the slot is free
-        if run.outcome == "served":
             await call.answer(_answer(id))
+
+    def _end_hung_up(self, now_s: float) -> None:
+        for run, call in [*self._running]:
+            if call.peer_gone:
+                self._running.remove((run, call))
+                run.outcome, run.ended_s = "hung_up", now_s
 
 
 def _answer(id: str) -> dict[str, Any]:

@@ -7,11 +7,6 @@ from msgspec import Struct
 
 from harness.fleet.journal import Journal, Run, Window, outside
 
-HANG_UP_S = 0.05
-"""How much later a node may see a hang-up than the gateway that hung up. A gateway that aborts one
-request and starts the next sends both at once on two connections, and the node, which reads them in
-any order, must not be said to run both. Only runs that ended so are shortened by it."""
-
 
 class Overcommit(Struct, frozen=True):
     """A stretch of time in which a node ran more than its slots."""
@@ -28,7 +23,7 @@ class Overcommit(Struct, frozen=True):
         return self.to_s - self.from_s
 
 
-def overcommits(journal: Journal, hang_up_s: float = HANG_UP_S) -> list[Overcommit]:
+def overcommits(journal: Journal) -> list[Overcommit]:
     """Return every stretch in which a node ran more than its slots, in order of time."""
     by_node = defaultdict(list)
     for run in journal.runs:
@@ -36,19 +31,16 @@ def overcommits(journal: Journal, hang_up_s: float = HANG_UP_S) -> list[Overcomm
     found = [
         one
         for node, runs in by_node.items()
-        for one in _beyond(node, journal.slots[node], _steps(runs, journal.ended_s, hang_up_s))
+        for one in _beyond(node, journal.slots[node], _steps(runs, journal.ended_s))
     ]
     return sorted(found, key=lambda one: (one.from_s, one.node))
 
 
-def _steps(runs: Iterable[Run], ended_s: float, hang_up_s: float) -> list[tuple[float, int]]:
+def _steps(runs: Iterable[Run], ended_s: float) -> list[tuple[float, int]]:
     """Return when the number of runs goes up or down, and by how much; ends come before begins."""
     steps = []
     for run in runs:
-        end_s = min(run.ended_s, ended_s)
-        if run.outcome == "hung_up":
-            end_s = max(run.began_s, end_s - hang_up_s)
-        steps += [(run.began_s, 1), (end_s, -1)]
+        steps += [(run.began_s, 1), (min(run.ended_s, ended_s), -1)]
     return sorted(steps)
 
 
@@ -109,7 +101,7 @@ def _served(runs: list[Run]) -> int:
 
 def _overlap(runs: list[Run]) -> bool:
     running = most = 0
-    for _, change in _steps(runs, float("inf"), HANG_UP_S):
+    for _, change in _steps(runs, float("inf")):
         running += change
         most = max(most, running)
     return most > 1

@@ -26,7 +26,7 @@ from harness.fleet.journal import Journal, Window, outside
 from harness.fleet.order_checks import begun, overtaken_in_line, urgent_kept_waiting
 from harness.fleet.plan import FleetPlan, NodePlan
 from harness.fleet.pulse import Pulse
-from harness.fleet.recording_node import RecordingNode
+from harness.fleet.recording_node import RecordingNode, Running
 from harness.fleet.schedule import Fault, length_s, windows_of
 from harness.fleet.slot_checks import (
     episodes,
@@ -81,9 +81,10 @@ async def run_trial(trial: Trial, folder: Path) -> Verdict:
     """Run a trial; raises ProgramFailed when the fleet does not even start."""
     loop = asyncio.get_running_loop()
     draw = random.Random(f"trial {trial.seed}")
+    running: Running = []
     async with AsyncExitStack() as stack:
         nodes = [
-            await stack.enter_async_context(RecordingNode(name, slots))
+            await stack.enter_async_context(RecordingNode(name, slots, running))
             for name, slots in trial.slots.items()
         ]
         plan = FleetPlan(

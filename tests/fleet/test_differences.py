@@ -29,7 +29,7 @@ def hour_off(sign: str) -> dict[str, str]:
 
 
 async def test_a_gateway_with_other_settings_is_seen_by_all(tmp_path: Path) -> None:
-    async with RecordingNode("gpu1", 1) as node:
+    async with RecordingNode("gpu1", 1, []) as node:
         plan = FleetPlan(
             gateways=3,
             nodes=(NodePlan("gpu1", 1, node.url),),

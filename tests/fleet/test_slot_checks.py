@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from harness.fleet.journal import Journal, Run, Window
 from harness.fleet.slot_checks import (
-    HANG_UP_S,
     Overcommit,
     episodes,
     outside_windows,
@@ -54,13 +53,6 @@ def test_each_node_has_its_own_slots() -> None:
 
 def test_what_still_runs_at_the_end_counts_to_the_end() -> None:
     assert overcommits(seen(Run("1", "a", 0), Run("2", "a", 1))) == [Overcommit("a", 1, END_S, 1)]
-
-
-def test_a_hang_up_that_the_node_saw_a_little_late_is_forgiven_and_no_more_than_that() -> None:
-    late_s = 2.0 + HANG_UP_S / 2
-    assert overcommits(seen(hung_up("1", 0, late_s), served("2", 2, 3))) == []
-    assert overcommits(seen(served("1", 0, late_s), served("2", 2, 3))) != []
-    assert overcommits(seen(hung_up("1", 0, 2.0 + 2 * HANG_UP_S), served("2", 2, 3))) != []
 
 
 def test_windows_excuse_what_is_wholly_inside_them() -> None:

@@ -75,8 +75,12 @@ class Call:
 
     @property
     def peer_gone(self) -> bool:
-        """The peer closed or aborted the connection."""
-        return self._connection.hung_up
+        """The peer closed or aborted the connection, even if the loop has not told us yet.
+
+        Whoever hangs up on one call before it sends another is known to have by the second's
+        arrival, in whatever order the loop shows us the two.
+        """
+        return self._connection.peer_left
 
     @property
     def paused(self) -> bool:
@@ -203,7 +207,6 @@ class FakeNode:
         self._failures: list[BaseException] = []
         self._latest: dict[Connection, Call] = {}
         self._open_calls: list[Call] = []
-        self._unsettled: list[list[Call]] = []
         self._max_running = 0
         self._left = False
 
@@ -230,7 +233,7 @@ class FakeNode:
     @property
     def max_running(self) -> int:
         """The largest number of calls that were unanswered at once."""
-        return max([self._max_running, *map(still_connected, self._unsettled)])
+        return self._max_running
 
     async def __aenter__(self) -> Self:
         await self.listen()
@@ -319,7 +322,8 @@ class FakeNode:
         call = self._latest[connection] = Call(request, connection)
         self.calls.append(call)
         self._open_calls.append(call)
-        self._count_running()
+        connected = sum(not each.peer_gone for each in self._unended())
+        self._max_running = max(self._max_running, connected)
         if self.automatic is None:
             self._arrived.put_nowait(call)
             return
@@ -346,17 +350,6 @@ class FakeNode:
         self._open_calls = [call for call in self._open_calls if not call.ended]
         return self._open_calls
 
-    def _count_running(self) -> None:
-        # A peer may hang up on one call and then send another elsewhere, and the loop may show us
-        # the second first. So the count waits two turns of the loop, in which such a hang-up is
-        # seen, and leaves out the calls that met one.
-        self._unsettled.append([*self._unended()])
-        loop = asyncio.get_running_loop()
-        loop.call_soon(lambda: loop.call_soon(self._settle))
-
-    def _settle(self) -> None:
-        self._max_running = max(self._max_running, still_connected(self._unsettled.pop(0)))
-
     def _automatic_done(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
@@ -382,10 +375,6 @@ class FakeNode:
         for _ in range(ACCEPT_TURNS):
             await asyncio.sleep(0)
         await self._until(lambda: not self._connections)
-
-
-def still_connected(calls: list[Call]) -> int:
-    return sum(not call.peer_gone for call in calls)
 
 
 def bound_socket(port: int) -> socket.socket:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import re
+import select
 import socket
 import struct
 from collections.abc import Generator, Mapping, Sequence
@@ -258,6 +259,16 @@ def linger_zero(transport: asyncio.BaseTransport) -> None:
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
+def peer_hung_up(transport: asyncio.BaseTransport) -> bool:
+    """Ask the system whether the peer has closed or reset this connection."""
+    plain = transport.get_extra_info("socket")
+    if plain is None or plain.fileno() < 0:
+        return True
+    poll = select.poll()
+    poll.register(plain.fileno(), getattr(select, "POLLRDHUP", 0))  # where it is: a FIN, too
+    return bool(poll.poll(0))
+
+
 class Connection(asyncio.Protocol):
     """One accepted connection; feeds the node and carries the answers."""
 
@@ -296,6 +307,13 @@ class Connection(asyncio.Protocol):
         if self._parser.expects_continue:
             self._parser.expects_continue = False
             self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    @property
+    def peer_left(self) -> bool:
+        """The peer has ended it, even if the loop has not told us yet."""
+        if not self.hung_up and not self.ended_here and not self.gone.is_set():
+            self.hung_up = peer_hung_up(self.transport)
+        return self.hung_up
 
     def eof_received(self) -> None:
         self._lose()
