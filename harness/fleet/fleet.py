@@ -40,7 +40,8 @@ class Gateway(Program):
         """When it was killed, and when it was gone, by the loop's clock."""
         words = [*(command or (COMMAND,)), "serve", "--config", str(folder.parent / "forebay.toml")]
         words += ["--port", str(port)]
-        super().__init__(f"gateway-{number}", words, folder, variables)
+        data = {"XDG_STATE_HOME": str(folder)}  # not the database of whoever runs this
+        super().__init__(f"gateway-{number}", words, folder, data | variables)
 
     @property
     def url(self) -> str:
