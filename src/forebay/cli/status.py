@@ -197,7 +197,7 @@ def _waiting(queue: QueueStatus) -> str:
 
 def _queue_table(queue: QueueStatus) -> Table:
     table = plain_table(
-        "Waiting", "Running", "Mean wait", "Mean run", "Served", "Refused", "Timed out"
+        "Waiting", "Running", "Mean wait", "Mean run", "Completed", "Refused", "Timed out"
     )
     table.add_row(
         _waiting(queue),

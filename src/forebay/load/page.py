@@ -81,7 +81,7 @@ def _tiles(made: Document) -> Markup:
     summary = made.summary
     group = summary.all
     rows = [
-        ("Succeeded", share(group.ok_share), f"{group.ok:,} of {group.ok + group.errors:,}"),
+        ("Completed", share(group.ok_share), f"{group.ok:,} of {group.ok + group.errors:,}"),
         ("Goodput", f"{three_digits(group.goodput)}/s", objectives(made.settings)),
     ]
     for name, field in TIMES[:3]:
@@ -133,7 +133,9 @@ def _users(made: Document) -> Markup:
     return tag(
         "figure",
         tag("figcaption", tag("h3", "Users"), tag("p", about)),
-        table("Users", ["User", "Asked for", "Served", "Fair share", "Served of asked for"], rows),
+        table(
+            "Users", ["User", "Offered", "Completed", "Fair share", "Completed of offered"], rows
+        ),
     )
 
 
@@ -213,7 +215,7 @@ def _groups(kind: str, groups: dict[str, GroupSummary]) -> Markup:
         ]
         for name, group in groups.items()
     ]
-    head = [kind, "Asked for", "Served", "Failed", "First p50", "p95", "Total p50", "p95",
+    head = [kind, "Offered", "Completed", "Failed", "First p50", "p95", "Total p50", "p95",
             "Wait p50", "p95", "Goodput"]  # fmt: skip
     more = f" (the first {USERS_SHOWN} of {len(rows):,})" if len(rows) > USERS_SHOWN else ""
     return table(f"By {kind.lower()}{more}", head, rows[:USERS_SHOWN])

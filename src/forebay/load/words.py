@@ -78,7 +78,7 @@ def outcome(made: Document) -> list[tuple[str, str]]:
     group = summary.all
     sent = f"{group.ok:,} of {group.ok + group.errors:,} ({share(group.ok_share)})"
     rows = [
-        ("Succeeded", sent),
+        ("Completed", sent),
         ("Goodput", f"{three_digits(group.goodput)} requests/s, "
                     f"{three_digits(group.goodput_tokens)} tokens/s ({objectives(made.settings)})"),
         ("Tokens", f"{group.tokens_in:,} in, " * bool(group.tokens_in) +

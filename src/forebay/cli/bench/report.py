@@ -108,7 +108,7 @@ def _figures(made: Document) -> Table:
 def _groups(title: str, groups: dict[str, GroupSummary], summary: RunSummary) -> Table:
     has_wait = summary.all.wait is not None
     has_first = summary.all.ttft is not None
-    columns = [title, "Offered", "Served", "Succeeded"]
+    columns = [title, "Offered", "Completed", "Share"]
     columns += ["First p50", "p95"] if has_first else []
     columns += ["Total p50", "p95"]
     columns += ["Wait p50", "p95"] if has_wait else []

@@ -81,7 +81,7 @@ def _figures(columns: Mapping[str, ReplaySummary]) -> Table:
         table.add_row(name, *map(of, summaries))
 
     row("Requests", lambda s: f"{s.all.offered:,}")
-    row("Served", lambda s: f"{s.all.ok:,} ({share(s.all.ok_share)})")
+    row("Completed", lambda s: f"{s.all.ok:,} ({share(s.all.ok_share)})")
     row("Refused", lambda s: f"{s.refused:,}")
     row("Timed out", lambda s: f"{s.timed_out:,}")
     row("Left", lambda s: f"{s.left:,}")
