@@ -225,8 +225,6 @@ def _to_version_2(connection: Connection) -> None:
 
 
 def _create(connection: Connection, indexes: tuple[Index, ...]) -> None:
-    if connection.dialect.name == "postgresql":  # an index of many rows takes its time
-        connection.execute(text("SET LOCAL statement_timeout = 0"))
     for index in indexes:
         connection.execute(CreateIndex(index, if_not_exists=True))
 
