@@ -37,10 +37,10 @@ def test_a_minute_sums_up_its_seconds() -> None:
 def test_waits_by_priority_are_those_of_their_minute() -> None:
     series = MinuteSeries(BOUNDS_S)
     counts = [
-        {"high": [5, 0, 0, 0]},  # before anybody looked
-        {"high": [5, 9, 1, 0]},
-        {"high": [5, 9, 1, 0], "low": [0, 0, 0, 1]},
-        {"high": [5, 9, 1, 0], "low": [0, 0, 0, 1]},
+        {"high": [50, 0, 0, 0]},  # before anybody looked
+        {"high": [50, 9, 1, 0]},
+        {"high": [50, 9, 1, 0], "low": [0, 0, 0, 1]},
+        {"high": [50, 9, 1, 0], "low": [0, 0, 0, 1]},
     ]
     for at, waits in zip((600.0, 601.0, 660.0, 720.0), counts, strict=True):
         series.add(second(), None, waits, at)
