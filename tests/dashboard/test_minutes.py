@@ -37,10 +37,10 @@ def test_a_minute_sums_up_its_seconds() -> None:
 def test_waits_by_priority_are_those_of_their_minute() -> None:
     series = MinuteSeries(BOUNDS_S)
     counts = [
-        {"high": [5, 0, 0, 0]},  # before anybody looked
-        {"high": [5, 9, 1, 0]},
-        {"high": [5, 9, 1, 0], "low": [0, 0, 0, 1]},
-        {"high": [5, 9, 1, 0], "low": [0, 0, 0, 1]},
+        {"high": [50, 0, 0, 0]},  # before anybody looked
+        {"high": [50, 9, 1, 0]},
+        {"high": [50, 9, 1, 0], "low": [0, 0, 0, 1]},
+        {"high": [50, 9, 1, 0], "low": [0, 0, 0, 1]},
     ]
     for at, waits in zip((600.0, 601.0, 660.0, 720.0), counts, strict=True):
         series.add(second(), None, waits, at)
@@ -83,3 +83,19 @@ def test_there_is_never_more_than_a_day() -> None:
     at = series.columns((), 0)["at"]
     assert isinstance(at, list)
     assert len(at) == MINUTES_MAX
+
+
+def test_a_clock_that_is_set_back_a_little_tears_no_minute_apart() -> None:
+    series = MinuteSeries(BOUNDS_S)
+    for at in (600.0, 630.0, 660.1, 659.9, 661.0, 720.0):
+        series.add(second(), None, {}, at)
+    told = series.columns(("high",), 0)
+    assert (told["at"], told["served"]) == ([600, 660], [2, 3])
+
+
+def test_a_clock_that_is_set_back_by_hours_leaves_no_points_of_the_future() -> None:
+    series = MinuteSeries(BOUNDS_S)
+    for at in (600.0, 7200.0, 7260.0, 660.0, 720.0, 7200.0, 7260.0):
+        series.add(second(), None, {}, at)
+    assert series.columns(("high",), 0)["at"] == [600, 660, 720, 7200]
+    assert [minute for minute, _ in series.take_fresh()] == [10, 11, 12, 120]

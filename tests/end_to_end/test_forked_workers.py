@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FAST = SimOptions(models=("m",), slots=8, ttft_s=0.0, tokens_per_second=0.0)
 PROGRAM = """
-import os, signal
+import os, signal, sys
 from forebay.cli.main import main
 
 parent = os.getpid()
@@ -31,6 +31,12 @@ def have_child():
     if os.fork() == 0:
         print("child", os.getpid(), flush=True)
         signal.pause()
+
+def lose_reader():
+    ours, theirs = os.pipe()
+    os.dup2(theirs, sys.stdout.fileno())
+    os.close(ours)
+    sys.stdout.write("not read any more")
 
 def forked():
     if os.getppid() == parent:
@@ -85,3 +91,12 @@ async def test_the_parent_of_many_workers_takes_as_many_descriptors_as_it_may(
     gateway.signal(signal.SIGTERM)
     assert await gateway.ends() == 0
     assert "Too many open files" not in gateway.text
+
+
+async def test_a_worker_that_cannot_write_its_last_lines_ends_alone(
+    shell: Shell, tmp_path: Path
+) -> None:
+    gateway = await serve(shell, tmp_path, "lose_reader()")
+    await Workers(shell, gateway, await listening_port(gateway)).all_there()
+    gateway.signal(signal.SIGTERM)
+    assert await gateway.ends() == 0

@@ -9,12 +9,15 @@ import sys
 from asyncio.subprocess import PIPE
 from typing import TYPE_CHECKING
 
+import pytest
+
 from forebay import __version__
 from forebay.build import describe_build
 from forebay.nodes.sim.engine import SimOptions
 from harness.polling import pause
+from harness.preloaded import COMMAND
 
-from .conftest import LIMIT_S, PROMPT
+from .conftest import LIMIT_S, PROMPT, listening_port
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -191,3 +194,15 @@ async def test_a_self_check_that_fails_ends_the_command_and_says_why(tmp_path: P
     assert child.returncode == 1
     assert b"1 bytes of bodies are counted, 0 are held" in complained
     assert b"Traceback" not in complained + said
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("stream", ["<&-", ">&-"])
+async def test_a_gateway_serves_without_a_standard_stream(
+    shell: Shell, stream: str, workers: int
+) -> None:
+    words = f'exec "{COMMAND}" serve --port 0 --simulate --set server.workers={workers} {stream}'
+    gateway = await shell.start_program("bash", "-c", words)
+    assert (await shell.get(await listening_port(gateway), "/health"))["status"] == "ok"
+    gateway.signal(signal.SIGTERM)
+    assert await gateway.ends() == 0

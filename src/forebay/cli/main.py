@@ -1,5 +1,7 @@
 """The `forebay` command."""
 
+import os
+import sys
 from collections.abc import Mapping
 from typing import Annotated
 
@@ -167,4 +169,15 @@ def forebay(
 
 def main() -> None:
     """Run the command line."""
+    _replace_closed_streams()
     app()
+
+
+def _replace_closed_streams() -> None:
+    """Use the null device for a standard stream that the caller has closed (`>&-`).
+
+    Without it, the next file or socket that is opened would get the stream's number.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115

@@ -67,7 +67,8 @@ class MinuteSeries:
         if self._waits_before is None:  # whoever leads now has those of workers from before
             self._waits_before = waits
         minute = int(at) // MINUTE_S
-        if minute != self._minute:
+        was_corrected = minute == self._minute - 1  # the clock: no minute is told in two pieces
+        if minute != self._minute and not was_corrected:
             if self._seconds:
                 self._close()
             self._minute = minute
@@ -121,6 +122,9 @@ class MinuteSeries:
             tokens_per_second=self._tokens,
             waits=self._recent_waits(),
         )
+        for points in (self._points, self._fresh):
+            while points and points[-1][0] >= self._minute:  # the clock was set back
+                points.pop()
         self._points.append((self._minute, point))
         self._fresh.append((self._minute, msgspec.json.encode(point).decode()))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from msgspec import Struct
 
 from forebay.core import Observed, Scheduler, Snapshot
@@ -39,8 +40,16 @@ class QueueObservation(Struct, frozen=True):
 class QueueObserver:
     """Shares one request for a snapshot among concurrent callers."""
 
-    def __init__(self, observe: Observe, options: Callable[[], Options], clock: Timers) -> None:
+    def __init__(
+        self,
+        observe: Observe,
+        options: Callable[[], Options],
+        clock: Timers,
+        bodies_refused: Callable[[], int],
+    ) -> None:
+        """`bodies_refused` counts here what was `queue_full` before the scheduler heard of it."""
         self._observe = observe
+        self._bodies_refused = bodies_refused
         self._options = options
         self._clock = clock
         self._waiting: list[ObservationCallback] = []
@@ -69,6 +78,11 @@ class QueueObserver:
         return (await self.observation()).snapshot
 
     def _received(self, snapshot: Snapshot) -> None:
+        if refused := self._bodies_refused():
+            totals = snapshot.totals
+            rejected = totals.rejected | {"queue_full": totals.refused(["queue_full"]) + refused}
+            totals = msgspec.structs.replace(totals, rejected=rejected)
+            snapshot = msgspec.structs.replace(snapshot, totals=totals)
         self._last, self._last_s = snapshot, self._clock.monotonic_s()
         self._deliver(QueueObservation(snapshot))
 

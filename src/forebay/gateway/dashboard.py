@@ -122,13 +122,17 @@ def bad_ends(accounting: Accounting) -> dict[str, int]:
 
 
 WAITS, FIRST_TOKENS, END = "waits ", "first tokens ", "end "
-OUTPUT_TOKENS, RETRIES = "output tokens", "retries"
+OUTPUT_TOKENS, RETRIES, BODIES_REFUSED = "output tokens", "retries", "bodies refused"
 """How the figures of the page are named among what workers count."""
 
 
 def page_figures(accounting: Accounting, times: RequestTimes, retries: int) -> dict[str, float]:
     """Return what the page shows of this process' requests, by name."""
-    figures: dict[str, float] = {RETRIES: retries, OUTPUT_TOKENS: accounting.output_tokens}
+    figures: dict[str, float] = {
+        RETRIES: retries,
+        OUTPUT_TOKENS: accounting.output_tokens,
+        BODIES_REFUSED: accounting.bodies_refused,
+    }
     counted = {f"{WAITS}{name} ": counts for name, counts in times.waits().items()}
     for name, counts in (*counted.items(), (FIRST_TOKENS, times.first_tokens())):
         for index, count in enumerate(counts):

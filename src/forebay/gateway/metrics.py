@@ -280,7 +280,7 @@ def _queue_totals(totals: Totals | None) -> Iterator[Metric]:
         yield _counter(f"forebay_queue_{name}_total", what, count)
     yield _counters(
         "forebay_queue_rejected_total",
-        "Requests that the scheduler refused, by code.",
+        "Requests that the queue refused, by code; those without memory for their bodies too.",
         "reason",
         totals.rejected if totals is not None else {},
     )

@@ -12,6 +12,7 @@ from forebay.dashboard.feed import DashboardDeps, DashboardFeed, LifecycleStatus
 from forebay.dashboard.observer import QueueObserver
 from forebay.dashboard.snapshot import SessionsSnapshot
 from forebay.gateway.dashboard import (
+    BODIES_REFUSED,
     FINE_BOUNDS_S,
     GPUS_S,
     OUTPUT_TOKENS,
@@ -168,7 +169,16 @@ class Parts:
         return Metrics(self.accounting, self.nodes, *figures, self.records)
 
     def _make_queue_observer(self, clock: Timers) -> QueueObserver:
-        return QueueObserver(self.relay.observe, lambda: self.settings.queue.options(), clock)
+        return QueueObserver(
+            self.relay.observe,
+            lambda: self.settings.queue.options(),
+            clock,
+            self._bodies_refused,
+        )
+
+    def _bodies_refused(self) -> int:
+        """Return how many this gateway had no memory for, with all of its workers."""
+        return self.accounting.bodies_refused + int(self._others().get(BODIES_REFUSED, 0))
 
     def _prefix_key(self) -> bytes:
         """Return what gateways that share a queue have in common, and others do not know."""

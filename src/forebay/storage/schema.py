@@ -94,6 +94,7 @@ class Schema:
         """Bring the tables up to date; raises NotAllowed when they are too far ahead."""
         if connection.dialect.name == "postgresql":  # several programs may start at once
             connection.execute(text("SELECT pg_advisory_xact_lock(7800)"))
+            connection.execute(text("SET LOCAL statement_timeout = 0"))  # there may be many rows
         found = self._found(connection)
         if found > self.version + 1:
             raise NotAllowed(

@@ -69,6 +69,8 @@ async def test_no_room_within_body_seconds_is_429_queue_full(rig: FaultRig) -> N
     reply = await second.reply()
     assert (reply.status, reply.json["error"]["code"]) == (429, "queue_full")
     assert int(reply.headers["retry-after"]) >= 1
+    assert (await rig.queue())["rejected_total"] == 1
+    assert await rig.metric('forebay_queue_rejected_total{reason="queue_full"}') == 1
     await call.answer({"choices": []})
     assert (await first.reply()).status == 200
 

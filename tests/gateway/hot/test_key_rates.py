@@ -21,6 +21,8 @@ from .test_users_and_keys import SECRETS, A, B, key, start
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from forebay.testing import FakeNode
+
     from ..conftest import Rig
 
 USED = {**OK, "usage": {"prompt_tokens": 10, "completion_tokens": 20}}
@@ -105,13 +107,19 @@ async def test_a_restart_remembers_what_a_key_has_used_today(rig: Rig, tmp_path:
     assert (reply.status, reply.json["error"]["code"]) == (429, "rate_limited")
 
 
-async def test_what_a_restart_remembers_of_a_day_is_not_told_as_the_next_day_s(rig: Rig) -> None:
+async def use_up_a_day(rig: Rig) -> FakeNode:
+    """Use all that a key has of a day, a few minutes before the day ends."""
     rig.clock = FakeClock(86_400 - 300.0)  # every second in between is gone through
     node = await rig.node(slots=4)
     await start(rig, node, keys=[key("a", tokens_per_day=100)])
     client, call = await rig.run(node, headers=A, max_tokens=10)
     await call.answer({**OK, "usage": {"prompt_tokens": 50, "completion_tokens": 50}})
     await client.reply()
+    return node
+
+
+async def test_what_a_restart_remembers_of_a_day_is_not_told_as_the_next_day_s(rig: Rig) -> None:
+    node = await use_up_a_day(rig)
     assert (await rig.get("/v1/usage")).json["data"]  # it is written
     await rig.gateway.stop(0.0)
     await start(rig, node, keys=[key("a", tokens_per_day=100)])
@@ -124,12 +132,7 @@ async def test_what_a_restart_remembers_of_a_day_is_not_told_as_the_next_day_s(r
 
 
 async def test_a_day_ends_at_midnight(rig: Rig) -> None:
-    rig.clock = FakeClock(86_400 - 300.0)  # every second in between is gone through
-    node = await rig.node(slots=4)
-    await start(rig, node, keys=[key("a", tokens_per_day=100)])
-    client, call = await rig.run(node, headers=A, max_tokens=10)
-    await call.answer({**OK, "usage": {"prompt_tokens": 50, "completion_tokens": 50}})
-    await client.reply()
+    node = await use_up_a_day(rig)
     reply = await (await rig.ask(headers=A, max_tokens=10)).reply()
     now = rig.clock.utc()
     left_s = 86_400 - (now.hour * 3600 + now.minute * 60 + now.second)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from forebay.jobs.claims import ClaimedJob
-    from forebay.jobs.idle.slot_runner import ModelBacklog
+    from forebay.jobs.idle.backlog import ModelBacklog
 
     from ..conftest import Rig
 
@@ -124,6 +124,38 @@ async def test_on_a_shared_database_jobs_of_a_model_unknown_here_wait_for_other_
     assert (await pass_until(rig, added.id, "failed", 40.0))["status"] == "queued"
     failed = await pass_until(rig, added.id, "failed", 400.0)
     assert failed["error"] == 'no node has the model "mistrl"; did you mean "mistral"?'
+
+
+async def test_jobs_of_a_model_that_a_busy_gateway_has_are_not_failed_by_another(
+    rig: Rig, postgres_url: str
+) -> None:
+    node = await rig.node(models=["mistral"])
+    await rig.start(node, jobs={"database": postgres_url})
+    live, call = await rig.run(node, model="mistral")
+    added = await submit(rig, chat(model="mistral"))
+    await rig.start(await rig.node(models=["m"]), jobs={"database": postgres_url})
+    assert (await pass_until(rig, added, "failed", 400.0))["status"] == "queued"
+    await call.answer(OK)
+    assert (await live.reply()).status == 200
+    await (await node.next_call()).answer(OK)
+    await until(rig, added, "completed")
+
+
+async def test_jobs_of_a_gateway_that_is_down_are_not_failed_by_another(
+    rig: Rig, postgres_url: str
+) -> None:
+    node = await rig.node(models=["mistral"])
+    first = await rig.start(node, jobs={"database": postgres_url})
+    live, call = await rig.run(node, model="mistral")
+    added = await submit(rig, chat(model="mistral"))
+    await rig.queue()
+    rig.clock.advance(2.0)
+    await call.answer(OK)
+    assert (await live.reply()).status == 200
+    call = await node.next_call()
+    await first.stop(0.0)
+    await rig.start(await rig.node(models=["m"]), jobs={"database": postgres_url})
+    assert (await pass_until(rig, added, "failed", 400.0))["status"] == "queued"
 
 
 async def test_the_names_in_a_failure_are_those_that_the_key_of_the_job_may_use(rig: Rig) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from forebay.jobs.idle import slot_runner
+
 from ..conftest import CHAT, OK
 from ..hot.test_users_and_keys import ADMIN, A, B, key, start
 from ..routes.test_batches import create
@@ -14,6 +16,8 @@ from .job_steps import chat, post
 from .job_steps import until as until_job
 
 if TYPE_CHECKING:
+    import pytest
+
     from forebay.testing import FakeNode
 
     from ..conftest import Rig
@@ -105,6 +109,20 @@ async def test_live_requests_and_jobs_of_a_key_share_its_rate(rig: Rig) -> None:
     rig.clock.advance(30.1)
     assert await serve(node, 1) == ["a"]
     assert (await until_job(rig, second, "completed"))["stage"] is None
+
+
+async def test_tickets_that_wait_for_a_rate_leave_room_for_those_of_other_keys(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slot_runner, "TICKETS_MAX", 1)
+    node = await rig.node(slots=8)
+    await start(rig, node, keys=[key("a", requests_per_minute=1), key("b")])
+    await submit(rig, A)
+    assert await serve(node, 1) == ["a"]
+    await until_it_waits_for_its_rate(rig, await submit(rig, A, 1))
+    other = await submit(rig, B)
+    assert await serve(node, 1) == ["b"]
+    await until_job(rig, other, "completed")
 
 
 async def test_tokens_of_jobs_are_charged_and_corrected_to_what_was_used(rig: Rig) -> None:

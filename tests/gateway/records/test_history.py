@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from concurrent.futures import Future
 
+    from forebay.gateway.records.service import RecordService
+    from forebay.records.store import RecordStore
     from forebay.testing import FakeNode
 
     from ..conftest import Rig
 
 REQUESTS = "/v1/queue/requests"
+HEARD = '"of another worker"'
 
 
 async def ended(rig: Rig, query: str = "", headers: dict[str, str] | None = None) -> list[Any]:
@@ -73,63 +76,62 @@ async def test_a_key_sees_only_its_own_requests_after_a_restart(rig: Rig) -> Non
     assert [row["user"] for row in await ended(rig)] == ["b", "a"]
 
 
-async def test_requests_heard_of_while_others_are_written_are_written_too(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def begin(rig: Rig) -> tuple[FakeNode, RecordService, RecordStore]:
+    """Start with one request that is written."""
     node = await rig.node()
     await rig.start(node)
     await serve(rig, node)
     await written(rig, 1)
     records = rig.gateway.parts.records
-    store = await records.ready()
-    add = store.add_requests
-
-    def add_and_hear(replica: str, requests: Sequence[str]) -> Future[None]:
-        monkeypatch.undo()
-        begun = add(replica, requests)
-        records.hear([], ['"of another worker"'])  # before the write is done
-        return begun
-
-    monkeypatch.setattr(store, "add_requests", add_and_hear)
-    await serve(rig, node)
-    for _ in range(300):
-        rig.clock.advance(0.5)
-        await rig.queue()
-        kept = await asyncio.wrap_future(store.requests(""))
-        if '"of another worker"' in kept:
-            break
-    assert len(kept) == 3
-    assert kept[2] == '"of another worker"'
+    return node, records, await records.ready()
 
 
-async def test_requests_that_cannot_be_written_are_kept_for_the_next_time(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node = await rig.node()
-    await rig.start(node)
-    await serve(rig, node)
-    await written(rig, 1)
-    records = rig.gateway.parts.records
-    store = await records.ready()
-    failed = asyncio.Event()
-
-    def fail(replica: str, requests: Sequence[str]) -> Future[None]:
-        monkeypatch.undo()
-        failed.set()
-        records.hear([], ['"of another worker"'])
-        raise StoreFailed("away")
-
-    monkeypatch.setattr(store, "add_requests", fail)
-    await serve(rig, node, user="ann")
+async def three_kept(rig: Rig, store: RecordStore) -> list[str]:
+    """Let time pass until three requests are in the database; return them."""
     for _ in range(300):
         rig.clock.advance(0.5)
         await rig.queue()
         kept = await asyncio.wrap_future(store.requests(""))
         if len(kept) == 3:
-            break
+            return kept
+    raise AssertionError(kept)
+
+
+async def test_requests_heard_of_while_others_are_written_are_written_too(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, records, store = await begin(rig)
+    add = store.add_requests
+
+    def add_and_hear(replica: str, requests: Sequence[str]) -> Future[None]:
+        monkeypatch.undo()
+        begun = add(replica, requests)
+        records.hear([], [HEARD])  # before the write is done
+        return begun
+
+    monkeypatch.setattr(store, "add_requests", add_and_hear)
+    await serve(rig, node)
+    assert (await three_kept(rig, store))[2] == HEARD
+
+
+async def test_requests_that_cannot_be_written_are_kept_for_the_next_time(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, records, store = await begin(rig)
+    failed = asyncio.Event()
+
+    def fail(replica: str, requests: Sequence[str]) -> Future[None]:
+        monkeypatch.undo()
+        failed.set()
+        records.hear([], [HEARD])
+        raise StoreFailed("away")
+
+    monkeypatch.setattr(store, "add_requests", fail)
+    await serve(rig, node, user="ann")
+    kept = await three_kept(rig, store)
     assert failed.is_set()
     assert "ann" in kept[1]
-    assert kept[2] == '"of another worker"'
+    assert kept[2] == HEARD
 
 
 async def test_the_last_day_survives_a_restart(rig: Rig) -> None:

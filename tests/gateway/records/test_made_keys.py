@@ -148,6 +148,13 @@ async def test_whoever_makes_the_text_needs_to_tell_only_its_digest(rig: Rig) ->
     assert (await rig.get("/v1/models", bearer("my-own"))).status == 200
 
 
+async def test_a_name_that_no_key_can_have_is_not_found(rig: Rig, database_url: str) -> None:
+    await start(rig, await rig.node(), keys=[], jobs={"database": database_url})
+    assert [(await revoke(rig, name)).status for name in ("ann", "%00", "%F0%9F%98%80")] == [
+        404
+    ] * 3
+
+
 @pytest.mark.parametrize("origin", ["http://evil.test", "null"])
 async def test_a_page_of_another_origin_makes_and_revokes_nothing(rig: Rig, origin: str) -> None:
     await rig.start(await rig.node())

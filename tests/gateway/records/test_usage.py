@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import csv
 import sqlite3
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from forebay.records.usage import HOUR_S, UsageCounts, UsageKey
 
 from ..conftest import OK
 from ..hot.test_users_and_keys import ADMIN, A, B, key, start
@@ -218,6 +221,27 @@ async def written_at_last(rig: Rig, requests: int) -> list[dict[str, Any]]:
             if sum(row["requests"] for row in rows) == requests:
                 return rows
     raise AssertionError(reply.body)
+
+
+async def test_what_other_gateways_served_today_is_read_by_a_clock_that_was_set_back(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await rig.node()
+    monkeypatch.setattr(rig.clock, "_epoch", rig.clock.utc() + timedelta(hours=9))
+    await start(rig, node, keys=[key("a", tokens_per_day=100)])
+    await serve(rig, node, headers=A)
+    await written(rig, 1)
+    records = rig.gateway.parts.records
+    monkeypatch.setattr(rig.clock, "_epoch", rig.clock.utc() - timedelta(hours=9))
+    hour = int(records.now()) // HOUR_S
+    rows = [(UsageKey(hour, "a", "a", "m"), UsageCounts(1, 40, 50))]
+    await asyncio.wrap_future((await records.ready()).add_usage(rows))
+    for _ in range(200):
+        rig.clock.advance(0.5)
+        await rig.queue()
+        if records.used_today() == {"a": 106}:
+            return
+    raise AssertionError(records.used_today())
 
 
 async def test_tokens_by_key_are_in_the_metrics_and_nobody_else_s(rig: Rig) -> None:

@@ -53,6 +53,21 @@ def test_a_claim_takes_what_it_asked_for_whatever_the_planner_makes_of_it(
     assert [job.params for job in desk.claim(3)] == ["1", "2", "3"]
 
 
+def test_whoever_had_a_model_last_serves_its_queue_for_a_day(desk: Desk) -> None:
+    def served_for(gateway: str) -> bool:
+        return desk.store.is_served("model:m", but_by=gateway).result()
+
+    assert not served_for("a")
+    desk.store.note_served(["model:m", "model:n"], "a").result()
+    assert (served_for("a"), served_for("b")) == (False, True)
+    desk.store.note_served(["model:m"], "b").result()
+    assert (served_for("a"), served_for("b")) == (True, False)
+    desk.sql("UPDATE served_queues SET until = until - 86400")
+    assert (served_for("a"), served_for("b")) == (False, False)
+    desk.store.note_served(["model:k"], "a").result()
+    assert desk.sql("SELECT queue FROM served_queues") == [("model:k",)]
+
+
 class Crossing:
     """Two groups of writes, each of which has begun before either goes on."""
 

@@ -310,3 +310,12 @@ async def test_stopping_breaks_off_what_runs_and_frees_the_port() -> None:
         assert isinstance(failure, httpx.HTTPError | httpx.Response)
         with pytest.raises(httpx.ConnectError):
             await client.get("/health")
+
+
+async def test_a_node_that_stops_logs_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    node = SimNode(SimOptions())
+    await node.start()
+    async with httpx.AsyncClient() as client:
+        assert (await client.get(f"{node.url}/health")).status_code == 200
+        await node.stop()
+    assert [line.message for line in caplog.records if line.name.startswith("uvicorn")] == []

@@ -50,10 +50,12 @@ def run_worker(link: socket.socket, not_ours: Sequence[int]) -> NoReturn:
         status = ending.code
     except BaseException:
         traceback.print_exc()
-    finally:  # whatever is above us on the stack is the parent's
-        logging.shutdown()
-        sys.stdout.flush()
-        os._exit(status if isinstance(status, int) else FAILED)
+    finally:
+        try:
+            logging.shutdown()
+            sys.stdout.flush()
+        finally:  # whatever is above us on the stack is the parent's, and not for us to go on with
+            os._exit(status if isinstance(status, int) else FAILED)
 
 
 def _leave_the_parent(not_ours: Sequence[int]) -> None:

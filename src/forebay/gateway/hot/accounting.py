@@ -86,6 +86,11 @@ class Accounting(Observer):
             counts[key] = counts.get(key, 0) + ends.count
         return counts
 
+    @property
+    def bodies_refused(self) -> int:
+        """How many were refused because no memory was free for their bodies."""
+        return sum(n for (_, code), n in self._refused.items() if code == "queue_full")
+
     def ended(self, exchange: Exchange, outcome: str) -> None:
         """Count one request at its end."""
         call, now_s = exchange.call, self._now_s()

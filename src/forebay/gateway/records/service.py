@@ -262,11 +262,11 @@ class RecordService:
 
     async def _read_today(self, store: RecordStore) -> None:
         """Sum up what each key has used since midnight: other gateways may have served it."""
-        now_s = self.now()
+        now_s = self._clock.monotonic_s()
         if now_s < self._today_at_s or not self.wants_today():
             return
         self._today_at_s = now_s + TODAY_S
-        first = int(now_s) // DAY_S * HOURS_A_DAY
+        first = int(self.now()) // DAY_S * HOURS_A_DAY
         query = UsageQuery(first, first + HOURS_A_DAY - 1, by=("key",))
         today: dict[str, int] = {}
         for key, counts in await in_time(store.usage(query)):

@@ -65,7 +65,7 @@ async def check_params(
     except InvalidBody as error:
         param = "params" if error.param == "body" else f"params.{error.param}"
         raise HttpError(error.code, f"params: {error}", param) from None
-    unsupported = fields.told()[3]
+    *_, unsupported = fields.told()
     if unsupported is not None:
         param = f"params.{unsupported.param}"
         raise HttpError("unsupported", unsupported.message, param)

@@ -89,8 +89,9 @@ class KeyRoutes:
         key = self.ring.named(name)
         if key is not None and key.admin and request.query_params.get("last") != "true":
             self._check_not_last(name)
-        if not await self.records.remove_key(name):
-            raise HttpError("not_found", "there is no key of that name", "name")
+        # PostgreSQL's texts cannot hold every character, not even to be looked for.
+        if not name.isprintable() or not await self.records.remove_key(name):
+            raise HttpError("not_found", "there is no key with that name", "name")
         _log("key revoked", name, caller)
         return Response(status_code=204)
 

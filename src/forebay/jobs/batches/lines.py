@@ -192,7 +192,7 @@ def _model(body: bytes) -> str:
         raise WrongLine("unsupported", "A batch cannot stream: leave stream out.", "body.stream")
     try:
         # As for a live request: a duplicate member would be read differently by the node.
-        unsupported = FAMILY.reader.read(body).told()[3]
+        *_, unsupported = FAMILY.reader.read(body).told()
     except InvalidBody as error:
         param = "body" if error.param == "body" else f"body.{error.param}"
         raise WrongLine("invalid_value", f"The body cannot be used: {error}.", param) from None

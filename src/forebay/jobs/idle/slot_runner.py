@@ -30,6 +30,7 @@ from forebay.core import Arrived
 from forebay.errors import StoreFailed
 from forebay.jobs.builtin import FAMILY, make_call, model_of
 from forebay.jobs.claims import BEATS_PER_LEASE, ClaimSet
+from forebay.jobs.idle.backlog import ModelBacklog
 from forebay.jobs.idle.sink import JobSink, to_outcome
 from forebay.jobs.job import Failure
 from forebay.jobs.outcomes import Recording, Requeued
@@ -61,7 +62,9 @@ PARK_S = 2.0
 GONE_S = 60.0
 """How long nobody may have a model before its jobs fail, where it may come: there is no node
 at all, its last node was removed while a ticket waited for it, or other gateways may have nodes
-that are not known here."""
+that are not known here, and none of them has ever had it."""
+NOTE_S = 20.0
+"""How often such gateways are told which models are here."""
 POLL_S = 2.0
 """How often the store is asked what other gateways have added or left, should a notification be
 lost."""
@@ -76,51 +79,6 @@ rest follows when the store is polled again."""
 
 INTERNAL_ERROR = Failure("an internal error; the log has the details", "internal_error")
 UNSTORABLE = Failure("the outcome cannot be stored; the log has the details", "internal_error")
-
-
-class ModelBacklog:
-    """One model's jobs, or a key's: how many are queued, and what is under way.
-
-    The counts are hints: the store decides, and a wrong one costs a claim that finds nothing.
-    """
-
-    def __init__(self, queue: str, model: str, owner: str) -> None:
-        self.queue = queue
-        self.model = model
-        self.owner = owner
-        """The key with limits whose jobs these are; empty: of all that have none."""
-        self.prompt_tokens = 0
-        """Of the next job, for what its owner is charged when it starts."""
-        self.measured = False
-        """Whether that was asked of the store since the last grant."""
-        self.measuring = False
-        self.queued = 0
-        """Jobs that are queued in the store, as far as we know."""
-        self.heard = 0
-        """Jobs that were ever said to be queued."""
-        self.claiming = 0
-        """Slots granted whose job is being claimed."""
-        self.waiting = False
-        """Whether a ticket is in the queue."""
-        self.reservation: Reservation | None = None
-        """That ticket."""
-        self.reserving = False
-        """Whether `reserve` is under way: a grant may come inside it."""
-        self.parked: TimerHandle | None = None
-        """Set while no slot is asked for; it ends by itself."""
-        self.unknown_since_s: float | None = None
-        """Since when no node has known the model, or one of its fallbacks."""
-
-    def wants_slot(self) -> bool:
-        """Say whether one more ticket should wait."""
-        if self.owner and (self.claiming or self.measuring):
-            return False
-        return not self.waiting and self.parked is None and self.queued > self.claiming
-
-    def is_idle(self) -> bool:
-        """Say whether nothing is known or under way, so that it may be forgotten."""
-        under_way = self.queued or self.claiming or self.waiting or self.measuring
-        return not under_way and self.parked is None
 
 
 class IdleSlotRunner:
@@ -142,7 +100,9 @@ class IdleSlotRunner:
         self._clock = clock
         self._lease_s = lease_s
         self._recovery = recovery
-        self._claims = ClaimSet(store, f"gateway-{secrets.token_hex(8)}", lease_s)
+        self._name = f"gateway-{secrets.token_hex(8)}"
+        self._claims = ClaimSet(store, self._name, lease_s)
+        self._noted_s: dict[str, float] = {}  # when others were told of a queue's model
         self._backlogs: dict[tuple[str, str], ModelBacklog] = {}  # by queue, and key with limits
         self._tickets: dict[str, ModelBacklog] = {}
         self._tasks: set[asyncio.Task[object]] = set()
@@ -241,6 +201,7 @@ class IdleSlotRunner:
             if not self._store.database.is_sqlite:
                 await asyncio.wrap_future(self._store.recover(self._recovery))
             await self._refresh()
+            await self._note_served()
             return True
         except StoreFailed as error:
             logger.warning("polling the job store failed: %s", error)
@@ -257,6 +218,28 @@ class IdleSlotRunner:
         for backlog in list(self._backlogs.values()):
             self._renew_ticket(backlog)
             self._top_up(backlog)
+
+    @property
+    def _others_have_nodes(self) -> bool:
+        return self._store.changes.shared and not self.shares_nodes
+
+    async def _note_served(self) -> None:
+        """Tell other gateways of the models of jobs that are here: they must not fail them."""
+        if not self._others_have_nodes:
+            return
+        now_s = self._clock.monotonic_s()
+        queues = {one.queue for one in self._backlogs.values()}
+        queues |= {claimed.job.queue for claimed in self._claims.all()}
+        told = {queue for queue in queues if now_s - self._noted_s.get(queue, -NOTE_S) < NOTE_S}
+        new = [queue for queue in queues - told if any(self._known(model_of(queue) or ""))]
+        if new:
+            await asyncio.wrap_future(self._store.note_served(new, self._name))
+            self._noted_s.update(dict.fromkeys(new, now_s))
+
+    def _known(self, model: str) -> list[bool]:
+        """Say of the model and each of its fallbacks whether a node has it."""
+        name, fallbacks = self._resolve(model)
+        return [self._relay.nodes.knows(one, FAMILY.name) for one in (name, *fallbacks)]
 
     # -- tickets
 
@@ -312,9 +295,7 @@ class IdleSlotRunner:
         """
         if backlog.reservation is None:
             return
-        nodes, (model, fallbacks) = self._relay.nodes, self._resolve(backlog.model)
-        known = all(nodes.knows(name, FAMILY.name) for name in (model, *fallbacks))
-        if known or nodes.is_starting():
+        if all(self._known(backlog.model)) or self._relay.nodes.is_starting():
             backlog.unknown_since_s = None
         elif self._is_overdue(backlog):
             self._give_up(backlog)
@@ -367,8 +348,7 @@ class IdleSlotRunner:
 
     def _is_gone(self, backlog: ModelBacklog) -> bool:
         """Say whether to give up on a model, now that every node has said that it has it not."""
-        others = self._store.changes.shared and not self.shares_nodes
-        if not others and any(self._relay.nodes):
+        if not self._others_have_nodes and any(self._relay.nodes):
             return True
         return self._is_overdue(backlog)
 
@@ -390,6 +370,10 @@ class IdleSlotRunner:
     async def _fail_all(self, backlog: ModelBacklog, problem: Problem) -> None:
         store, queue = self._store, backlog.queue
         with contextlib.suppress(StoreFailed):
+            if self._others_have_nodes and await asyncio.wrap_future(
+                store.is_served(queue, self._name)
+            ):
+                return
             while (owner := await asyncio.wrap_future(store.first_owner(queue))) is not None:
                 said = self.explain(problem, backlog.model, owner)
                 failure = Failure(said.message, said.code)

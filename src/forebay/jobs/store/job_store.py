@@ -43,6 +43,7 @@ from forebay.jobs.store.rows import (
     twin_of,
 )
 from forebay.jobs.store.schema import RUNNING, jobs
+from forebay.jobs.store.served import is_served, note_served
 from forebay.storage.schema import now_s
 
 if TYPE_CHECKING:
@@ -207,6 +208,14 @@ class JobStore:
     def first_params(self, queue: str, owner: str) -> Future[str | None]:
         """Return the params of the job that an owner's claim would get now, if any."""
         return self.database.read(lambda connection: first_params(connection, queue, owner))
+
+    def note_served(self, queues: Sequence[str], gateway: str) -> Future[None]:
+        """Write down that a gateway has the models of queues; PostgreSQL only, as `is_served`."""
+        return self.database.write(lambda connection: note_served(connection, queues, gateway))
+
+    def is_served(self, queue: str, but_by: str) -> Future[bool]:
+        """Return whether a gateway other than this one was the last to have a queue's model."""
+        return self.database.read(lambda connection: is_served(connection, queue, but_by))
 
     # -- for callers
 

@@ -146,6 +146,14 @@ batch_models = Table(
     Column("batch_id", Number, primary_key=True, autoincrement=False),
 )
 
+served_queues = Table(
+    "served_queues",  # which gateway had a queue's model last: since version 6
+    metadata,
+    Column("queue", Text, primary_key=True),
+    Column("gateway", Text, nullable=False),
+    Column("until", Float, nullable=False),
+)
+
 QUEUED: ColumnElement[bool] = jobs.c.status == literal_column("'queued'")
 RUNNING: ColumnElement[bool] = jobs.c.status == literal_column("'running'")
 UNENDED: ColumnElement[bool] = jobs.c.status.in_(
@@ -217,8 +225,6 @@ def _to_version_2(connection: Connection) -> None:
 
 
 def _create(connection: Connection, indexes: tuple[Index, ...]) -> None:
-    if connection.dialect.name == "postgresql":  # an index of many rows takes its time
-        connection.execute(text("SET LOCAL statement_timeout = 0"))
     for index in indexes:
         connection.execute(CreateIndex(index, if_not_exists=True))
 
@@ -237,8 +243,12 @@ def _to_version_5(connection: Connection) -> None:
     connection.execute(insert(batch_models).from_select(["model", "batch_id"], loaded))
 
 
+def _to_version_6(connection: Connection) -> None:
+    metadata.create_all(connection, [served_queues])
+
+
 JOBS = Schema(
     metadata,
     "forebay_schema",
-    (_to_version_2, _to_version_3, _to_version_4, _to_version_5),
+    (_to_version_2, _to_version_3, _to_version_4, _to_version_5, _to_version_6),
 )

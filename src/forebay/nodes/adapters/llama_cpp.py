@@ -60,7 +60,7 @@ class LlamaCpp:
         )
 
     async def _while_loading(self, fetch: Fetch) -> NodeReport:
-        """NodeReport the models if it already names them: most builds answer this route early."""
+        """Report the models if it already names them: most builds answer this route early."""
         listed = json_object_if_there(await fetch("GET", MODELS_PATH), MODELS_PATH)
         models = _names(entries(listed, "data", MODELS_PATH)) if "data" in listed else ()
         return NodeReport(models=models, families=self.families, kind=self.kind, state="loading")

@@ -8,6 +8,7 @@ both are what the gateway must be able to rely on.
 import asyncio
 import base64
 import contextlib
+import logging
 import socket
 from array import array
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -98,7 +99,7 @@ async def json_body(request: Request) -> dict[str, object]:
 
 
 def problem(error: Exception) -> Response:
-    """SimAnswer an error in a form that both dialects' clients can read."""
+    """Return an error in a form that both dialects' clients can read."""
     status = {BadRequest: 400, NotAllowed: 404, Rejected: 503}.get(type(error), 500)
     code = error.code if isinstance(error, ForebayError) else "invalid_request"
     detail = {"message": str(error), "type": code, "code": code, "param": None}
@@ -286,6 +287,15 @@ class _Server(uvicorn.Server):
         await super().startup(sockets=sockets)
         self.listening.set()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Break off what runs, without a word: uvicorn calls it an error, even of no request."""
+        errors = logging.getLogger("uvicorn.error")
+        errors.disabled = True
+        try:
+            await super().shutdown(sockets=sockets)
+        finally:
+            errors.disabled = False
+
 
 class SimNode:
     """A simulated node in this process. `start` and `stop` may be called twice."""
@@ -324,7 +334,7 @@ class SimNode:
         await self._server.listening.wait()
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """SimAnswer as llama.cpp does: while it loads, everything with 503."""
+        """Answer as llama.cpp does: while it loads, everything with 503."""
         if asyncio.get_running_loop().time() >= self._ready_at_s:
             await self._app(scope, receive, send)
             return
