@@ -180,6 +180,22 @@ def test_the_time_of_a_prompt_token_stays_a_guess_where_all_requests_are_alike()
     assert times.token_s() == pytest.approx(0.0002)
 
 
+@pytest.mark.parametrize("counts", ["nothing", "three times as many"])
+def test_prompts_are_measured_in_our_own_tokens_whatever_a_node_counts(counts: str) -> None:
+    scheduler, rng, now_s = two_nodes(), random.Random(3), 10.0
+    for number in range(400):
+        made, tokens = rng.randrange(600), rng.randrange(20_000)
+        told = -1 if counts == "nothing" else 3 * tokens
+        scheduler.handle(prompt(f"w{number}", 1000 + number, tokens=tokens), now_s)
+        now_s += 0.05 + 0.0006 * tokens + 0.02 * made
+        scheduler.handle(Finished(f"w{number}", True, told, made), now_s)
+    scheduler.handle(prompt("1", 1, tokens=50_000), now_s)
+    scheduler.handle(prompt("2", 1, tokens=50_000), now_s)
+    held_until_s = scheduler.next_deadline_s()
+    assert held_until_s is not None
+    assert held_until_s - now_s == pytest.approx(50_000 * 0.0006, rel=0.1), "what it saves"
+
+
 class Engine:
     """A node's prompt cache: the least recently used parts are forgotten."""
 
