@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import random
 from statistics import median
+from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 
-from bench.prefix.load import FIRST_TOKENS, Turn, drawn
+from bench.prefix.__main__ import llama_cpp
+from bench.prefix.load import FIRST_TOKENS, TURNS, WORDS, Conversation, Turn, drawn
 from bench.prefix.report import figures, print_table, ratios
+from harness.tiny_model import write_tiny_model
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TALKS = {
     "forebay": [[Turn(100, 100, 100, "a", 1.0, 0.9), Turn(20, 120, 10, "a", 0.2, 0.1)]],
@@ -39,3 +46,21 @@ def test_lengths_follow_the_trace() -> None:
     assert min(lengths) >= FIRST_TOKENS[0]
     assert max(lengths) <= FIRST_TOKENS[-1]
     assert median(lengths) == pytest.approx(FIRST_TOKENS[4], rel=0.05)
+
+
+async def test_a_node_says_what_it_computed_of_each_turn(tmp_path: Path) -> None:
+    gguf = write_tiny_model(tmp_path / "model.gguf", words=WORDS)
+    talk = Conversation(1, "test", pace=0.0)
+    async with httpx.AsyncClient(timeout=60.0, trust_env=False) as client:
+        with llama_cpp(gguf, cache_mib=0) as url:
+            said = {"content": " " + " ".join(WORDS)}
+            tokens = (await client.post(f"{url}/tokenize", json=said)).json()["tokens"]
+            await talk.hold(client, url)
+    assert len(tokens) == len(WORDS), "each is one"
+    assert len(talk.turns) == TURNS
+    first, *later = talk.turns
+    assert first.computed == first.prompt == first.least
+    for before, turn in zip(talk.turns, later, strict=False):
+        assert turn.least <= turn.computed <= turn.prompt - before.prompt + 1, (
+            "one slot: all cached"
+        )

@@ -98,7 +98,7 @@ class Conversation:
         timings: dict[str, Any] = {}
         async with client.stream("POST", f"{url}/v1/chat/completions", json=body) as reply:
             assert reply.status_code == 200, await reply.aread()
-            node = reply.headers.get("x-forebay-node") or reply.headers["x-node"]
+            node = reply.headers.get("x-forebay-node") or reply.headers.get("x-node", "")
             async for line in _lines(reply):
                 told = _read(line)
                 timings = told.get("timings", timings)
