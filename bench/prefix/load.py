@@ -50,6 +50,7 @@ class Turn(NamedTuple):
     least: int
     """Tokens that were not in the conversation's last prompt or answer: no cache has those."""
     node: str
+    """Empty where it is not told: in a stream that was opened before its turn had come."""
     first_token_s: float
     """From the request to the first piece of text, at the client."""
     prompt_s: float

@@ -17,9 +17,10 @@ Figures = dict[str, Any]
 def figures(talks: Sequence[Sequence[Turn]]) -> Figures:
     """Return tokens and times of each turn, and of all but the first ("later")."""
     later = [turn for talk in talks for turn in talk[1:]]
-    moves = [one.node != other.node for talk in talks for one, other in pairwise(talk)]
+    pairs = (pair for talk in talks for pair in pairwise(talk))
+    moves = [one.node != other.node for one, other in pairs if one.node and other.node]
     return {
-        "later": {**_summary(later), "went_elsewhere": round(mean(moves), 3)},
+        "later": {**_summary(later), "went_elsewhere": round(mean(moves or [0]), 3)},
         "by_turn": [_summary(turns) for turns in zip(*talks, strict=True)],
     }
 
