@@ -51,7 +51,8 @@ def test_lengths_follow_the_trace() -> None:
 async def test_a_node_says_what_it_computed_of_each_turn(tmp_path: Path) -> None:
     gguf = write_tiny_model(tmp_path / "model.gguf", words=WORDS)
     talk = Conversation(1, "test", pace=0.0)
-    async with httpx.AsyncClient(timeout=60.0, trust_env=False) as client:
+    limits = httpx.Limits(max_keepalive_connections=0)  # llama.cpp closes idle ones after 5 s
+    async with httpx.AsyncClient(timeout=60.0, trust_env=False, limits=limits) as client:
         with llama_cpp(gguf, cache_mib=0) as url:
             said = {"content": " " + " ".join(WORDS)}
             tokens = (await client.post(f"{url}/tokenize", json=said)).json()["tokens"]
