@@ -8,6 +8,7 @@ file says `add_space_prefix = false`, because with the prefix llama.cpp's gramma
 can never match the first token.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,8 +41,13 @@ class Size:
 TINY = Size()
 
 
-def write_tiny_model(path: Path, seed: int = 7, size: Size = TINY) -> Path:
-    """Write the model to `path` and return it; the same seed gives the same weights."""
+def write_tiny_model(
+    path: Path, seed: int = 7, size: Size = TINY, words: Sequence[str] = ()
+) -> Path:
+    """Write the model to `path` and return it; the same seed gives the same weights.
+
+    Each of `words` is one token with the blank before it. Other text is a token for a letter.
+    """
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name(NAME)
     writer.add_block_count(size.layers)
@@ -53,7 +59,7 @@ def write_tiny_model(path: Path, seed: int = 7, size: Size = TINY) -> Path:
     writer.add_rope_dimension_count(size.width // size.heads)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_pooling_type(gguf.PoolingType.MEAN)  # else /v1/embeddings refuses it
-    vocabulary_size = _add_vocabulary(writer)
+    vocabulary_size = _add_vocabulary(writer, words)
     writer.add_vocab_size(vocabulary_size)
     _add_weights(writer, vocabulary_size, size, np.random.default_rng(seed))
     writer.write_header_to_file()
@@ -63,7 +69,7 @@ def write_tiny_model(path: Path, seed: int = 7, size: Size = TINY) -> Path:
     return path
 
 
-def _add_vocabulary(writer: gguf.GGUFWriter) -> int:
+def _add_vocabulary(writer: gguf.GGUFWriter, words: Sequence[str]) -> int:
     """Add the tokenizer and return how many tokens it has."""
     kinds = gguf.TokenType
     tokens = [(text, 0.0, kinds.CONTROL) for text in _CONTROL]
@@ -72,6 +78,9 @@ def _add_vocabulary(writer: gguf.GGUFWriter) -> int:
     # Sentencepiece writes a blank as U+2581; longer pieces score higher, so that they are merged.
     letters = [chr(code) for code in range(ord(" ") + 1, 127)] + ["\u2581"]
     pieces = [*letters, *(f"\u2581{word}" for word in _WORDS)]
+    # Two pieces are merged only into one that there is, so a word needs all its beginnings.
+    begun = {f"\u2581{word[:end]}" for word in words for end in range(1, len(word) + 1)}
+    pieces += sorted(begun.difference(pieces), key=lambda piece: (len(piece), piece))
     tokens += [(piece, -float(rank), kinds.NORMAL) for rank, piece in enumerate(reversed(pieces))]
     writer.add_tokenizer_model("llama")
     writer.add_token_list([text for text, _, _ in tokens])

@@ -1,14 +1,22 @@
-"""How much sooner later turns begin when they go where their prompt is cached.
+"""How much less is computed, and how much sooner later turns begin, where their prompt is cached.
 
-    python -m bench.prefix [--rounds 4] [--conversations 6] [--seed 1] [--out results.json]
+    python -m bench.prefix [--rounds 3] [--conversations 8] [--seed 1] [--out results.json]
 
 Two real llama.cpp nodes with two slots each and a random model of 3 million parameters. In front
 of both, in turn, Forebay and HAProxy (`balance leastconn`, `maxconn` as many as slots: the node
-with the fewest requests). In a round, so many conversations of six turns are held at the same time:
-a system text of about 400 tokens, questions of 20 to 200, answers of 16, pauses in between. Texts
-are new in every round, so no prompt is known from before; both sides get conversations of the same
-lengths. Time to first token is taken at the client, from its request to the first piece of text,
-and contains the wait.
+with the fewest requests). In a round, so many conversations of six turns are held at the same time,
+with the lengths of a trace (`load.py`). Texts are new in every round, so no prompt is known from
+before; both sides get conversations of the same lengths.
+
+Printed for each turn: the share of prompt tokens that was computed, as the engine counts them,
+the least share possible (what is new in the turn), and the median time to the first token, taken
+at the client with the wait. On a machine that is slow or busy with other things, `--pace 4`
+makes the pauses four times as long, so that the nodes are not busier than they should be; the
+tokens are then worth reading, the times are not.
+
+The nodes' cache beside their slots (`--cache-mib`) is scaled like the prompts: llama.cpp's 8 GiB
+are 65,536 tokens of a model with 8 billion parameters (128 KiB a token), so here 4,096 tokens of
+4 KiB. With `--cache-mib 8192` the nodes forget nothing.
 """
 
 from __future__ import annotations
@@ -17,17 +25,16 @@ import argparse
 import asyncio
 import contextlib
 import json
-import random
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
-from statistics import mean, median
 from typing import TYPE_CHECKING, Any
 
 import httpx
 
+from bench.prefix.load import WORDS, Conversation
+from bench.prefix.report import figures, print_table, ratios
 from harness.fleet.balancer import haproxy_binary
 from harness.fleet.ports import free_port
 from harness.fleet.program import Program
@@ -37,12 +44,13 @@ from harness.tiny_model import Size, write_tiny_model
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TURNS = 6
+    from bench.prefix.load import Turn
+
 SLOTS = 2
 CONTEXT_TOKENS = 4096
+CACHE_MIB = 16
 LIMIT_S = 120.0
 MODEL = Size(layers=4, width=256, hidden=704, heads=4)
-WORDS = ("queue", "water", "node", "slot", "wait", "turn", "the", "and", "is")
 
 HAPROXY = """
 defaults
@@ -55,68 +63,17 @@ listen nodes
     bind 127.0.0.1:{port}
     balance leastconn
     option http-server-close
+    http-response set-header x-node %s
 {servers}
 """
 
 
-def text(draw: random.Random, tokens: int) -> str:
-    """Return about so many tokens that nobody has seen: a word is about three."""
-    return " ".join(draw.choice(WORDS) for _ in range(tokens // 3))
-
-
-class Conversation:
-    """One conversation: the times to first token of its turns."""
-
-    def __init__(self, seed: int, name: str) -> None:
-        """The seed decides lengths and pauses, the name what the texts are."""
-        self._lengths = random.Random(seed)
-        self._words = random.Random(name)
-        system = text(self._words, self._lengths.randint(300, 500))
-        self._messages = [{"role": "system", "content": system}]
-        self.first_token_s: list[float] = []
-
-    async def hold(self, client: httpx.AsyncClient, url: str) -> None:
-        """Ask turn after turn."""
-        for _ in range(TURNS):
-            await asyncio.sleep(self._lengths.uniform(0.2, 3.0))
-            question = text(self._words, self._lengths.randint(20, 200))
-            self._messages.append({"role": "user", "content": question})
-            answer = await self._ask(client, url)
-            self._messages.append({"role": "assistant", "content": answer})
-
-    async def _ask(self, client: httpx.AsyncClient, url: str) -> str:
-        body = {"model": "m", "messages": self._messages, "max_tokens": 16, "stream": True}
-        begun_s, first_s, answer = time.perf_counter(), 0.0, ""
-        async with client.stream("POST", f"{url}/v1/chat/completions", json=body) as reply:
-            assert reply.status_code == 200, await reply.aread()
-            async for line in reply.aiter_lines():
-                piece = _piece(line)
-                if piece and not first_s:
-                    first_s = time.perf_counter() - begun_s
-                answer += piece
-        self.first_token_s.append(first_s or time.perf_counter() - begun_s)
-        return answer
-
-
-def _piece(line: str) -> str:
-    """Return the text in a line of a stream."""
-    if not line.startswith("data: {"):
-        return ""
-    told = json.loads(line.removeprefix("data: "))
-    assert "choices" in told, line
-    choices = told["choices"]
-    return str(choices[0]["delta"].get("content") or "") if choices else ""
-
-
 @contextlib.contextmanager
-def llama_cpp(gguf: Path) -> Iterator[str]:
+def llama_cpp(gguf: Path, cache_mib: int) -> Iterator[str]:
     """Run a node; yield its address."""
+    sizes = [str(SLOTS), str(CONTEXT_TOKENS), str(cache_mib)]
     with subprocess.Popen(
-        [
-            sys.executable, "-m", "forebay.nodes.embedded.llama_child", "--gguf", str(gguf),
-            "--alias", "m", "--threads", "1",
-            "--slots", str(SLOTS), "--context", str(CONTEXT_TOKENS),
-        ],
+        [sys.executable, "-m", "bench.prefix.node", str(gguf), *sizes],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     ) as child:  # fmt: skip
         assert child.stdout is not None
@@ -151,44 +108,37 @@ def in_front(folder: Path, nodes: list[str]) -> dict[str, tuple[Program, str]]:
     }
 
 
-async def measure(options: argparse.Namespace, nodes: list[str], folder: Path) -> dict[str, Any]:
-    """Hold the conversations of all rounds; return the times of each side by turn."""
+async def measure(
+    options: argparse.Namespace, nodes: list[str], folder: Path
+) -> dict[str, list[list[Turn]]]:
+    """Hold the conversations of all rounds; return the turns of each, by side."""
     sides = in_front(folder, nodes)
-    taken: dict[str, list[list[float]]] = {name: [] for name in sides}
+    taken: dict[str, list[list[Turn]]] = {name: [] for name in sides}
     try:
         for program, _ in sides.values():
             program.start()
         await sides["forebay"][0].says("Try it:")
         async with httpx.AsyncClient(timeout=LIMIT_S, trust_env=False) as client:
-            for turn in range(options.rounds):
-                order = sorted(sides, reverse=turn % 2 == 1)
-                for name in order:
-                    talks = [
-                        Conversation(options.seed + 1000 * turn + number, f"{name} {turn} {number}")
-                        for number in range(options.conversations)
-                    ]
-                    url = sides[name][1]
-                    await asyncio.gather(*(talk.hold(client, url) for talk in talks))
-                    taken[name] += [talk.first_token_s for talk in talks]
-                    print(turn, name, summary(taken[name]), flush=True)
+            for number in range(options.rounds):
+                for name in sorted(sides, reverse=number % 2 == 1):
+                    taken[name] += await hold_all(options, number, name, client, sides[name][1])
+                    print(number, name, figures(taken[name])["later"], flush=True)
     finally:
         for program, _ in sides.values():
             await program.stop()
-    return {
-        name: {**summary(talks), "first_token_s": [[round(s, 4) for s in each] for each in talks]}
-        for name, talks in taken.items()
-    }
+    return taken
 
 
-def summary(talks: list[list[float]]) -> dict[str, float]:
-    """Return the times of the first turns, and of the later ones, in seconds."""
-    later = sorted(s for talk in talks for s in talk[1:])
-    return {
-        "first_turn_median": round(median(talk[0] for talk in talks), 3),
-        "later_turns_median": round(median(later), 3),
-        "later_turns_mean": round(mean(later), 3),
-        "later_turns_p95": round(later[int(0.95 * len(later))], 3),
-    }
+async def hold_all(
+    options: argparse.Namespace, number: int, name: str, client: httpx.AsyncClient, url: str
+) -> list[list[Turn]]:
+    """Hold the conversations of one round through one side."""
+    talks = [
+        Conversation(options.seed + 1000 * number + which, f"{name} {number} {which}", options.pace)
+        for which in range(options.conversations)
+    ]
+    await asyncio.gather(*(talk.hold(client, url) for talk in talks))
+    return [talk.turns for talk in talks]
 
 
 def main() -> None:
@@ -196,22 +146,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--conversations", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--conversations", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--cache-mib", type=int, default=CACHE_MIB)
+    parser.add_argument("--pace", type=float, default=1.0)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
-        gguf = write_tiny_model(folder / "model.gguf", size=MODEL)
-        nodes = [stack.enter_context(llama_cpp(gguf)) for _ in range(2)]
-        result = asyncio.run(measure(options, nodes, folder))
-    keys = ("later_turns_median", "later_turns_mean", "later_turns_p95")
-    ratios = {key: round(result["haproxy"][key] / result["forebay"][key], 2) for key in keys}
-    print("HAProxy to Forebay:", ratios)
+        gguf = write_tiny_model(folder / "model.gguf", size=MODEL, words=WORDS)
+        nodes = [stack.enter_context(llama_cpp(gguf, options.cache_mib)) for _ in range(2)]
+        taken = asyncio.run(measure(options, nodes, folder))
+    found = {name: figures(talks) for name, talks in taken.items()}
+    print_table(found)
     if options.out is not None:
-        settings = {key: getattr(options, key) for key in ("rounds", "conversations", "seed")}
-        options.out.write_text(json.dumps({**settings, "ratios": ratios, **result}) + "\n")
+        result: dict[str, Any] = {
+            key: getattr(options, key)
+            for key in ("rounds", "conversations", "seed", "cache_mib", "pace")
+        }
+        result |= {"ratios": ratios(found), **found, "turns": taken}
+        options.out.write_text(json.dumps(result) + "\n")
 
 
 if __name__ == "__main__":

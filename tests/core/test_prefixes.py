@@ -82,6 +82,14 @@ def test_load_is_spread_where_a_cache_saves_less_than_a_turn() -> None:
     assert min(nodes.count("a"), nodes.count("b")) >= 7, "0.01 s are worth no pile"
 
 
+def test_short_instructions_that_all_share_do_not_keep_them_on_one_node() -> None:
+    scheduler = two_nodes(slots=4)
+    nodes = [
+        routed(scheduler.handle(prompt(str(n), 1, tokens=50), 10.0))[str(n)].node for n in range(4)
+    ]
+    assert sorted(nodes) == ["a", "a", "b", "b"], "0.01 s are less than three others cost"
+
+
 def test_one_waits_for_a_cache_that_saves_more_than_the_wait() -> None:
     scheduler = two_nodes()
     node = routed(scheduler.handle(prompt("1", 1), 10.0))["1"].node
@@ -173,11 +181,35 @@ def test_the_time_of_a_prompt_token_is_measured() -> None:
     assert times.token_s() == pytest.approx(0.0006, rel=0.1)
 
 
+def test_a_slow_node_is_known_after_two_dozen_short_prompts() -> None:
+    times, rng = PrefillTime(), random.Random(3)
+    for _ in range(24):
+        given, made = rng.randrange(200, 400), rng.randrange(10, 50)
+        times.add(given, made, 0.005 * given + 0.02 * made)
+    assert times.token_s() == pytest.approx(0.005, rel=0.4)
+
+
 def test_the_time_of_a_prompt_token_stays_a_guess_where_all_requests_are_alike() -> None:
     times = PrefillTime()
     for _ in range(300):
         times.add(1000, 0, 0.0)
     assert times.token_s() == pytest.approx(0.0002)
+
+
+@pytest.mark.parametrize("counts", ["nothing", "three times as many"])
+def test_prompts_are_measured_in_our_own_tokens_whatever_a_node_counts(counts: str) -> None:
+    scheduler, rng, now_s = two_nodes(), random.Random(3), 10.0
+    for number in range(400):
+        made, tokens = rng.randrange(600), rng.randrange(20_000)
+        told = -1 if counts == "nothing" else 3 * tokens
+        scheduler.handle(prompt(f"w{number}", 1000 + number, tokens=tokens), now_s)
+        now_s += 0.05 + 0.0006 * tokens + 0.02 * made
+        scheduler.handle(Finished(f"w{number}", True, told, made), now_s)
+    scheduler.handle(prompt("1", 1, tokens=50_000), now_s)
+    scheduler.handle(prompt("2", 1, tokens=50_000), now_s)
+    held_until_s = scheduler.next_deadline_s()
+    assert held_until_s is not None
+    assert held_until_s - now_s == pytest.approx(50_000 * 0.0006, rel=0.1), "what it saves"
 
 
 class Engine:

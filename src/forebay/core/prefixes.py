@@ -17,11 +17,16 @@ if TYPE_CHECKING:
 PARTS_MAX: Final = 64
 SPREAD_SLOTS: Final = 4.0
 """How many more requests than the idlest a node may run before its cache counts for less."""
+CROWD: Final = 0.02
+"""How much of a service a request loses by each other that runs beside it. An engine decodes the
+answers of a batch together, in steps that become a little longer with each. Less than this is not
+worth a pile, for example the few hundred tokens of instructions that all conversations share."""
 TOKEN_S: Final = 0.0002
 """What a prompt token takes while nothing is measured: engines compute some thousands a second."""
 TOKEN_S_MAX: Final = 0.02
-PRIOR_TOKENS: Final = 2000.0
-"""How much that guess weighs: like one request with a prompt of so many tokens."""
+PRIOR_TOKENS: Final = 500.0
+"""How much that guess weighs: like one request with a prompt of so many tokens. Not more, or a slow
+node with short prompts is taken for a fast one for hundreds of requests."""
 FORGETS: Final = 0.995
 """Of each request that is measured, so much remains with the next: a few hundred count."""
 
@@ -89,7 +94,10 @@ class PrefillTime:
 def worth_s(node: Node, lane: Lane, arrival: Arrived, least_running: int) -> float:
     """Return what a prompt's cache on a node with a free slot saves, less what its load costs."""
     saved_s = float(node.prefixes.cached_tokens(arrival)) * lane.prefill.token_s()
-    more = float(len(node.leases) - least_running) - SPREAD_SLOTS
+    more = float(len(node.leases) - least_running)
     if more > 0.0:
-        saved_s -= more / float(node.slots) * (lane.times.mean_s() or 0.0)
+        services = CROWD * more
+        if more > SPREAD_SLOTS:
+            services += (more - SPREAD_SLOTS) / float(node.slots)
+        saved_s -= services * (lane.times.mean_s() or 0.0)
     return saved_s

@@ -195,8 +195,10 @@ class Scheduler:
             learns = charging.needs_cost or book.paced or node.room is not None
             if learns and event.output_tokens >= 0:
                 times.add_output(event.output_tokens)
-            if entry.prefix and event.prompt_tokens >= 0 and event.output_tokens >= 0:
-                computed = max(0, event.prompt_tokens - entry.cached_tokens)
+            if entry.prefix and event.output_tokens >= 0:
+                # As estimated on arrival, like the cached ones. What a node counts is in another
+                # unit (its tokenizer's), and few streams tell it.
+                computed = max(0, entry.arrival.prompt_tokens - entry.cached_tokens)
                 entry.queue.lane.prefill.add(computed, event.output_tokens, service_s)
             tally.served += 1
         else:

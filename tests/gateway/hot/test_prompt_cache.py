@@ -15,18 +15,22 @@ SYSTEM = "The forebay is the still water above the turbines. " * 4000
 """50,000 tokens: 10 s of prefill, for which a test that looks meanwhile has time."""
 
 
-def conversation(name: str, turns: int) -> list[dict[str, str]]:
+SHORT = SYSTEM[:500]
+"""A hundred tokens, and with the rest of a first turn a body of some 600 bytes."""
+
+
+def conversation(name: str, turns: int, system: str = SYSTEM) -> list[dict[str, str]]:
     """Return the messages of a conversation that has had so many turns."""
-    said = [{"role": "system", "content": f"{name}: {SYSTEM}"}]
+    said = [{"role": "system", "content": f"{name}: {system}"}]
     for turn in range(turns):
         said.append({"role": "user", "content": f"question {turn}"})
         said.append({"role": "assistant", "content": f"answer {turn}"})
     return [*said, {"role": "user", "content": "and now?"}]
 
 
-async def turn(rig: Rig, name: str, turns: int) -> str:
+async def turn(rig: Rig, name: str, turns: int, system: str = SYSTEM) -> str:
     """Run one turn; return the node that served it."""
-    reply = await (await rig.ask(messages=conversation(name, turns))).reply()
+    reply = await (await rig.ask(messages=conversation(name, turns, system))).reply()
     assert reply.status == 200
     return str(reply.headers["x-forebay-node"])
 
@@ -56,6 +60,14 @@ async def test_every_turn_of_a_conversation_runs_on_the_node_of_the_first(rig: R
     hits, tokens = values["forebay_prefix_hit_tokens_total"], values["forebay_prefix_tokens_total"]
     assert 0.7 < hits / tokens < 0.8, "three turns of four"
     assert values["forebay_prefix_saved_seconds_total"] > 0
+
+
+async def test_a_conversation_that_begins_short_stays_where_it_began(rig: Rig) -> None:
+    await answering_nodes(rig, 2, slots=4)
+    first = {name: await turn(rig, name, 0, SHORT) for name in "abc"}
+    for name, node in reversed(first.items()):
+        for turns in range(1, 4):
+            assert await turn(rig, name, turns, SHORT) == node
 
 
 async def test_one_that_waits_for_a_cache_is_told_so(rig: Rig) -> None:
