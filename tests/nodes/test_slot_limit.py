@@ -224,6 +224,27 @@ def test_a_number_that_the_node_names_stays_though_fewer_would_do_as_well() -> N
     assert found.slots < 8
 
 
+def test_a_node_that_names_many_gets_them_back_when_it_has_more_room() -> None:
+    limit = SlotLimit()
+    limit.note_ceiling(320, 0.0)
+    for _ in range(120):
+        limit.note_refused(1.0)
+    for number in range(3000):
+        now_s, knee = 2.0 + number, 200 if number < 1500 else 400
+        limit.note(sample(max(1.0, limit.slots / knee)), started_s=now_s, now_s=now_s)
+        assert limit.slots >= 200, limit.reason
+    assert limit.slots == 320, limit.reason
+
+
+def test_a_search_below_two_says_that_it_tries_one() -> None:
+    limit, reasons = SlotLimit(8), []
+    for number in range(60):
+        took = sample(float(limit.slots))
+        if limit.note(took, started_s=float(number), now_s=number + 0.5):
+            reasons.append((limit.slots, limit.reason))
+    assert reasons[1] == (1, "seeing whether 1 do as well")
+
+
 def learned(slots: int, samples: list[Sample]) -> Costs:
     costs = Costs()
     costs.learn(samples, Round(slots, len(samples), 1.0, 1.0, 1.0))

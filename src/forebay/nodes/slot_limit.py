@@ -50,6 +50,8 @@ Trial: TypeAlias = Literal["higher", "lower"]
 
 SLOTS_MAX: Final = 256
 """The ceiling where the node does not name one."""
+UNCAPPED: Final = 10**9
+"""Nothing has said yet that fewer than the ceiling are too many."""
 FIRST_SAMPLES: Final = 3
 """In the first round, and in any that others are compared with."""
 FIRST_SAMPLES_MAX: Final = 32
@@ -125,7 +127,7 @@ class SlotLimit:
         self._costs = Costs()
         self._known: dict[int, Round] = {}  # by limit
         self._first: dict[int, list[Sample]] = {}  # of the first search, by limit
-        self._most = SLOTS_MAX  # above which it was refused, or first bytes came late
+        self._most = UNCAPPED  # above which it was refused, or first bytes came late
         self._slower = self._faster = 0.0  # the CUSUM of the stretch at home
         self._strained: Round | None = None  # while a lower limit is checked
         self._seen: dict[Trial, int] = {"higher": 0, "lower": 0}  # samples since the last trial
@@ -219,7 +221,7 @@ class SlotLimit:
         if self.is_named and ceiling == self.ceiling:
             return False
         self.ceiling, self.is_named = ceiling, True
-        self._most, self._known = SLOTS_MAX, {}
+        self._most, self._known = UNCAPPED, {}
         self._settle(ceiling)
         return self._set(ceiling, f"the node says that it runs {ceiling} at once", now_s)
 
@@ -318,7 +320,8 @@ class SlotLimit:
             and len(self._known) > 1
             and curve.throughput(low) >= SHARE * curve.throughput(top)
         ):
-            self._set(low // 4, f"seeing whether {low // 4} do as well", now_s)
+            fewer = max(1, low // 4)
+            self._set(fewer, f"seeing whether {fewer} do as well", now_s)
         elif self.slots == top < most and self._known[top].samples < SURE_SAMPLES:
             pass  # once more, for it is a search that ends
         else:
@@ -452,7 +455,7 @@ class SlotLimit:
         if self.slots >= min(self._most, self.ceiling):  # which only a trial can find out
             self._known[self.slots], self._faster = done, 0.0
             return
-        self._known, self._most = {self.slots: done}, SLOTS_MAX
+        self._known, self._most = {self.slots: done}, UNCAPPED
         self._phase = "search"
         self._set(2 * self.slots, f"requests were {faster:.1f} times as fast as before", now_s)
 
@@ -485,7 +488,7 @@ class SlotLimit:
             if gained >= FULL_GAIN and gained > 2.0 * error:
                 self._known = {n: one for n, one in self._known.items() if n <= self._home}
                 self._add(done)
-                self._phase, self._most = "search", SLOTS_MAX
+                self._phase, self._most = "search", UNCAPPED
                 self._set(self.slots * 3 // 2, self._more(home, done), now_s)
                 return
             if not self._inside(done):
