@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from functools import cache
 from statistics import median
 from typing import TYPE_CHECKING
@@ -243,6 +244,20 @@ def test_a_search_below_two_says_that_it_tries_one() -> None:
         if limit.note(took, started_s=float(number), now_s=number + 0.5):
             reasons.append((limit.slots, limit.reason))
     assert reasons[1] == (1, "seeing whether 1 do as well")
+
+
+@pytest.mark.parametrize("cached", [0.0, 0.8, 0.95])
+def test_what_requests_cost_is_told_right_after_thousands_of_rounds(cached: float) -> None:
+    """Also where a few take many times as long as most: those whose prompts are not cached."""
+    limit, draw = SlotLimit(), random.Random(1)
+    for number in range(20_000):
+        slowdown = max(1.0, limit.slots / 16) * draw.lognormvariate(0.0, 0.5)
+        first_s = 0.1 if draw.random() < cached else 2.0
+        one = Sample("llama", 100, 50, slowdown * first_s, slowdown)
+        limit.note(one, started_s=float(number), now_s=number + 0.5)
+    costs = limit._costs
+    assert 0.01 < costs._lines["llama", "first"].at(100) < 20.0
+    assert 0.1 < costs._lines["llama", "rest"].at(50) < 10.0
 
 
 def learned(slots: int, samples: list[Sample]) -> Costs:

@@ -238,7 +238,7 @@ class SlotLimit:
 
     def _measure(self, samples: list[Sample]) -> Round | None:
         """Return a round, and learn from it; None where it compares with nothing."""
-        known = self._known.get(self.slots)
+        known = self._rebased()
         done = self._costs.measure(self.slots, samples)
         if done is None and known is None:
             if self._phase != "search":
@@ -252,6 +252,19 @@ class SlotLimit:
             if self._phase == "search" and len(self._first) == len(self._known):
                 self._first.setdefault(self.slots, []).extend(samples)
         return done
+
+    def _rebased(self) -> Round | None:
+        """Return what is known of the present limit; where it holds, all is made relative to that.
+
+        Only ratios matter. But what is called fast shifts a little with each change that is found,
+        and after thousands of them the numbers would be out of bounds.
+        """
+        known = self._known.get(self.slots)
+        if known is None or self._phase != "settled":
+            return known
+        self._costs.rebase(known)
+        self._known = {slots: one.against(known) for slots, one in self._known.items()}
+        return self._known[self.slots]
 
     def _learn_anew(self) -> None:
         """Draw the lines by all samples of the first search, and measure its rounds by them."""
