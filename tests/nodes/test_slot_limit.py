@@ -173,9 +173,16 @@ def test_each_refusal_takes_one_off_down_to_one() -> None:
 
 def test_of_requests_that_time_out_together_one_counts() -> None:
     limit = SlotLimit(16)
-    assert limit.note_timed_out(1.0)
-    assert not limit.note_timed_out(1.0)
+    assert limit.note_timed_out(0.0, 1.0)
+    assert not limit.note_timed_out(0.0, 1.0)
     assert (limit.slots, limit.reason) == (12, "a request was not answered in time")
+
+
+def test_an_engine_that_answers_nothing_in_time_gets_fewer_and_fewer() -> None:
+    limit = SlotLimit(16)
+    for number in range(10):
+        limit.note_timed_out(60.0 * number, 60.0 * (number + 1))
+    assert limit.slots == 1
 
 
 def test_requests_that_wait_inside_are_taken_off() -> None:
@@ -398,7 +405,7 @@ def tell(limit: SlotLimit, kind: str, one: Sample, now_s: float) -> bool:
     if kind == "refused":
         return limit.note_refused(now_s)
     if kind == "timed out":
-        return limit.note_timed_out(now_s)
+        return limit.note_timed_out(now_s, now_s)
     if kind == "waiting":
         return limit.note_waiting(one.output_tokens, now_s)
     if kind == "named":

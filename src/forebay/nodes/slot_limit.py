@@ -134,7 +134,6 @@ class SlotLimit:
         self._waits: dict[Trial, int] = {"higher": 0, "lower": 0}  # samples before the next
         self._no_trial_until_s = 0.0
         self._late = self._on_time = 0  # first bytes since the limit was set
-        self._timed_out = False  # since the last sample
 
     @property
     def listens(self) -> bool:
@@ -153,7 +152,7 @@ class SlotLimit:
         before = self.slots
         self._samples.append(sample)
         if len(self._samples) >= self._wanted():
-            samples, self._samples, self._timed_out = self._samples, [], False
+            samples, self._samples = self._samples, []
             done = self._measure(samples)
             if done is not None:
                 _DECISIONS[self._phase](self, done, now_s)
@@ -196,11 +195,10 @@ class SlotLimit:
         reason = "the node refused a request as one too many"
         return self._cap(self.slots - 1, reason, now_s)
 
-    def note_timed_out(self, now_s: float) -> bool:
+    def note_timed_out(self, started_s: float, now_s: float) -> bool:
         """Take a request that was not answered in time; of several at once only the first."""
-        if self._timed_out:
+        if started_s < self._since_s:
             return False
-        self._timed_out = True
         slots = int(self.slots * TIMEOUT_FACTOR)
         return self._cap(slots, "a request was not answered in time", now_s)
 

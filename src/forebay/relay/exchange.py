@@ -453,7 +453,7 @@ class Exchange(AnswerListener):
 
     def _blame(self, kind: str) -> None:
         if self._backend is not None:
-            self._backend.failed(kind, self.model, self.call.arrival.user)
+            self._backend.failed(kind, self.model, self.call.arrival.user, self.started_s)
 
     def _leave_node(self, why: str) -> None:
         self._drop_connection()
