@@ -167,18 +167,17 @@ class Backend:
         if limit is not None and kind in TIMEOUTS and limit.note_timed_out(started_s, now_s):
             self._tell_slots(now_s)
 
-    def measured(self, sample: Sample, started_s: float, ended_s: float, *, queued: bool) -> None:
+    def measured(self, sample: Sample, started_s: float, ended_s: float, *, is_full: bool) -> None:
         """Take note of how long a request took that was answered well, for the slots.
 
-        It says something where it ran among as many as the limit allows: it had to wait for its
-        slot, or that many connections are in use, its own among them.
+        It says something where it ran among as many as the limit allows: it had to wait for a slot
+        (`is_full`), or that many connections are in use, its own among them.
         """
         limit = self.limit
-        if (
-            limit is not None
-            and (queued or self.pool.in_use() >= limit.slots)
-            and limit.note(sample, started_s, ended_s)
-        ):
+        if limit is None:
+            return
+        running = self.pool.in_use() - (self._probing is not None)  # which has a connection, too
+        if (is_full or running >= limit.slots) and limit.note(sample, started_s, ended_s):
             self._tell_slots(ended_s)
 
     def answered(self, model: str, *, ok: bool) -> None:
