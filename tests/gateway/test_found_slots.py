@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from .conftest import OK
+from .hot.test_users_and_keys import A, key, start
 
 if TYPE_CHECKING:
     import pytest
@@ -81,6 +82,20 @@ async def test_requests_one_at_a_time_change_nothing(rig: Rig) -> None:
     await answered(rig, node, 3)
     for _ in range(30):
         await rig.measure(node, 1.0)
+    assert (await shown(rig))[0] == 2
+
+
+async def test_requests_that_wait_for_the_rate_of_their_key_change_nothing(rig: Rig) -> None:
+    """They run one at a time, too, although each had to wait, and a probe runs beside it."""
+    node = await rig.node(kind="openai")
+    await start(rig, node, keys=[key("a", requests_per_minute=1)])
+    for number in range(12):
+        [client] = await rig.line_up(1, headers=A) if number else [await rig.ask(headers=A)]
+        rig.clock.advance(59.0 + 0.01 * number)  # it starts a minute after the one before
+        call = await node.next_call()
+        rig.clock.advance(1.0)
+        await call.answer(OK)
+        assert (await client.reply()).status == 200
     assert (await shown(rig))[0] == 2
 
 

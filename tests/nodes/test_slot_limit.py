@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from functools import cache
 from statistics import median
 from typing import TYPE_CHECKING
@@ -172,9 +173,16 @@ def test_each_refusal_takes_one_off_down_to_one() -> None:
 
 def test_of_requests_that_time_out_together_one_counts() -> None:
     limit = SlotLimit(16)
-    assert limit.note_timed_out(1.0)
-    assert not limit.note_timed_out(1.0)
+    assert limit.note_timed_out(0.0, 1.0)
+    assert not limit.note_timed_out(0.0, 1.0)
     assert (limit.slots, limit.reason) == (12, "a request was not answered in time")
+
+
+def test_an_engine_that_answers_nothing_in_time_gets_fewer_and_fewer() -> None:
+    limit = SlotLimit(16)
+    for number in range(10):
+        limit.note_timed_out(60.0 * number, 60.0 * (number + 1))
+    assert limit.slots == 1
 
 
 def test_requests_that_wait_inside_are_taken_off() -> None:
@@ -222,6 +230,41 @@ def test_a_number_that_the_node_names_stays_though_fewer_would_do_as_well() -> N
         Run(limit, seed=1).serve(engine, 2000)
     assert named.slots == 8
     assert found.slots < 8
+
+
+def test_a_node_that_names_many_gets_them_back_when_it_has_more_room() -> None:
+    limit = SlotLimit()
+    limit.note_ceiling(320, 0.0)
+    for _ in range(120):
+        limit.note_refused(1.0)
+    for number in range(3000):
+        now_s, knee = 2.0 + number, 200 if number < 1500 else 400
+        limit.note(sample(max(1.0, limit.slots / knee)), started_s=now_s, now_s=now_s)
+        assert limit.slots >= 200, limit.reason
+    assert limit.slots == 320, limit.reason
+
+
+def test_a_search_below_two_says_that_it_tries_one() -> None:
+    limit, reasons = SlotLimit(8), []
+    for number in range(60):
+        took = sample(float(limit.slots))
+        if limit.note(took, started_s=float(number), now_s=number + 0.5):
+            reasons.append((limit.slots, limit.reason))
+    assert reasons[1] == (1, "seeing whether 1 do as well")
+
+
+@pytest.mark.parametrize("cached", [0.0, 0.8, 0.95])
+def test_what_requests_cost_is_told_right_after_thousands_of_rounds(cached: float) -> None:
+    """Also where a few take many times as long as most: those whose prompts are not cached."""
+    limit, draw = SlotLimit(), random.Random(1)
+    for number in range(20_000):
+        slowdown = max(1.0, limit.slots / 16) * draw.lognormvariate(0.0, 0.5)
+        first_s = 0.1 if draw.random() < cached else 2.0
+        one = Sample("llama", 100, 50, slowdown * first_s, slowdown)
+        limit.note(one, started_s=float(number), now_s=number + 0.5)
+    costs = limit._costs
+    assert 0.01 < costs._lines["llama", "first"].at(100) < 20.0
+    assert 0.1 < costs._lines["llama", "rest"].at(50) < 10.0
 
 
 def learned(slots: int, samples: list[Sample]) -> Costs:
@@ -362,7 +405,7 @@ def tell(limit: SlotLimit, kind: str, one: Sample, now_s: float) -> bool:
     if kind == "refused":
         return limit.note_refused(now_s)
     if kind == "timed out":
-        return limit.note_timed_out(now_s)
+        return limit.note_timed_out(now_s, now_s)
     if kind == "waiting":
         return limit.note_waiting(one.output_tokens, now_s)
     if kind == "named":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from typing import TYPE_CHECKING
 
 import pytest
 import uvloop
@@ -11,6 +12,9 @@ import uvloop
 from forebay.errors import BackendFailed
 from forebay.wire.client import NodeConnection
 from forebay.wire.pool import ConnectionPool, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def test_a_refused_connection_is_told_without_the_address() -> None:
@@ -54,3 +58,21 @@ def test_a_connect_that_is_cancelled_at_any_moment_is_not_counted_as_open() -> N
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
         assert runner.run(all_left(server.getsockname()[1])) == [0] * 12
+
+
+@pytest.mark.interpreted("a function cannot be replaced")
+async def test_a_server_that_speaks_before_it_is_asked_is_not_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it said would be taken for the answer, and the real answer for that to the next."""
+    made: list[NodeConnection] = []
+
+    async def connect(make: Callable[[], NodeConnection], *where: object) -> NodeConnection:
+        made.append(make())
+        made[0].data_received(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nno")
+        return made[0]
+
+    monkeypatch.setattr("forebay.wire.pool.connect", connect)
+    with pytest.raises(BackendFailed, match="spoke before it was asked"):
+        await ConnectionPool(Target("127.0.0.1", 1)).connect()
+    assert not made[0].unread

@@ -6,6 +6,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from forebay.testing import FakeClock
 from forebay.wire.budget import READ_BYTES, Budget
 from forebay.wire.connection import FOR_DELEGATE
@@ -15,6 +17,8 @@ from forebay.wire.server import Server
 from .reading import receive
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from forebay.wire.connection import ServerConnection
     from forebay.wire.heads import RequestHead
     from forebay.wire.refusals import Refusal
@@ -150,6 +154,36 @@ async def test_pipelined_requests_are_answered_one_after_the_other() -> None:
         await asyncio.sleep(0)
     assert len(site.asked) == 5
     assert server.budget.used_bytes == 0
+
+
+def rest(server: Server, clock: FakeClock) -> None:
+    clock.advance(LIMITS.idle_seconds)
+
+
+def crowd(server: Server, clock: FakeClock) -> None:
+    for _ in range(LIMITS.connections_max):
+        server.protocol().connection_made(ClosedWire())
+
+
+def stop(server: Server, clock: FakeClock) -> None:
+    server.stop()
+
+
+@pytest.mark.parametrize("end", [rest, crowd, stop])
+@pytest.mark.parametrize(("data", "is_answered"), [(POST % 1, True), (b"\r\n", False)])
+async def test_a_request_that_was_read_in_the_turn_in_which_its_connection_ends_is_answered(
+    end: Callable[[Server, FakeClock], None], data: bytes, is_answered: bool
+) -> None:
+    site, clock, wire = Site(), FakeClock(), ClosedWire()
+    server = Server(site, LIMITS, clock, Budget(1_000_000))
+    connection = server.protocol()
+    connection.connection_made(wire)
+    connection.data_received(data)
+    end(server, clock)
+    await asyncio.sleep(0)
+    clock.advance(LIMITS.idle_seconds)
+    assert site.asked == ([b"/1"] if is_answered else [])
+    assert wire.closed != is_answered
 
 
 async def test_nothing_that_is_said_to_a_client_that_left_raises() -> None:

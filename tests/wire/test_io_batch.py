@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
@@ -109,3 +111,45 @@ async def test_one_that_fails_with_what_it_read_keeps_no_other_from_its_own() ->
     batch.write(first, b"3")
     await asyncio.sleep(0)
     assert written == [("aborted", b""), ("a read", b"2"), ("a", b"3to 2")]
+
+
+class Interrupted(BaseException):
+    """As a signal does it: nobody on the way catches this."""
+
+
+async def test_what_is_written_after_a_turn_that_was_interrupted_is_written() -> None:
+    batch, first, _, written = writers()
+
+    class Interrupting(Written):
+        def take(self, data: bytes) -> None:
+            self.batch.write(first, b"1")
+            raise Interrupted
+
+    reader = Interrupting("c", written)
+    reader.unread = b"x"
+    batch._unread.append(reader)
+    with pytest.raises(Interrupted):
+        batch.take()
+    assert written == [("a", b"1")]
+    batch.write(first, b"2")
+    await asyncio.sleep(0)
+    assert written == [("a", b"1"), ("a", b"2")]
+
+
+async def test_connections_of_a_loop_share_its_batch() -> None:
+    assert io_batch() is io_batch()
+
+
+def test_loops_that_have_ended_are_not_kept() -> None:
+    loops = []
+
+    async def use() -> None:
+        io_batch()
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+
+    for _ in range(5):
+        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+            runner.run(use())
+    del runner
+    gc.collect()
+    assert sum(loop() is not None for loop in loops) <= 1

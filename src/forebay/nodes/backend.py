@@ -156,28 +156,28 @@ class Backend:
             target, self._line, headers, self._credentials or credentials, length
         )  # fmt: skip
 
-    def failed(self, kind: str, model: str, user: str) -> None:
+    def failed(self, kind: str, model: str, user: str, started_s: float = 0.0) -> None:
         self.failures[kind] = self.failures.get(kind, 0) + 1
         self.last_error = f"a request failed: {WAYS_TO_FAIL.get(kind, kind)}"
         known = _HEALTH_KINDS.get(kind)
         now_s = self._clock.monotonic_s()
         if known is not None:
             self._tell(self.health.request_failed(model, known, user, now_s))
-        if self.limit is not None and kind in TIMEOUTS and self.limit.note_timed_out(now_s):
+        limit = self.limit
+        if limit is not None and kind in TIMEOUTS and limit.note_timed_out(started_s, now_s):
             self._tell_slots(now_s)
 
-    def measured(self, sample: Sample, started_s: float, ended_s: float, *, queued: bool) -> None:
+    def measured(self, sample: Sample, started_s: float, ended_s: float, *, is_full: bool) -> None:
         """Take note of how long a request took that was answered well, for the slots.
 
-        It says something where it ran among as many as the limit allows: it had to wait for its
-        slot, or that many connections are in use, its own among them.
+        It says something where it ran among as many as the limit allows: it had to wait for a slot
+        (`is_full`), or that many connections are in use, its own among them.
         """
         limit = self.limit
-        if (
-            limit is not None
-            and (queued or self.pool.in_use() >= limit.slots)
-            and limit.note(sample, started_s, ended_s)
-        ):
+        if limit is None:
+            return
+        running = self.pool.in_use() - (self._probing is not None)  # which has a connection, too
+        if (is_full or running >= limit.slots) and limit.note(sample, started_s, ended_s):
             self._tell_slots(ended_s)
 
     def answered(self, model: str, *, ok: bool) -> None:

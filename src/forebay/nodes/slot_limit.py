@@ -50,6 +50,8 @@ Trial: TypeAlias = Literal["higher", "lower"]
 
 SLOTS_MAX: Final = 256
 """The ceiling where the node does not name one."""
+UNCAPPED: Final = 10**9
+"""Nothing has said yet that fewer than the ceiling are too many."""
 FIRST_SAMPLES: Final = 3
 """In the first round, and in any that others are compared with."""
 FIRST_SAMPLES_MAX: Final = 32
@@ -125,14 +127,13 @@ class SlotLimit:
         self._costs = Costs()
         self._known: dict[int, Round] = {}  # by limit
         self._first: dict[int, list[Sample]] = {}  # of the first search, by limit
-        self._most = SLOTS_MAX  # above which it was refused, or first bytes came late
+        self._most = UNCAPPED  # above which it was refused, or first bytes came late
         self._slower = self._faster = 0.0  # the CUSUM of the stretch at home
         self._strained: Round | None = None  # while a lower limit is checked
         self._seen: dict[Trial, int] = {"higher": 0, "lower": 0}  # samples since the last trial
         self._waits: dict[Trial, int] = {"higher": 0, "lower": 0}  # samples before the next
         self._no_trial_until_s = 0.0
         self._late = self._on_time = 0  # first bytes since the limit was set
-        self._timed_out = False  # since the last sample
 
     @property
     def listens(self) -> bool:
@@ -151,7 +152,7 @@ class SlotLimit:
         before = self.slots
         self._samples.append(sample)
         if len(self._samples) >= self._wanted():
-            samples, self._samples, self._timed_out = self._samples, [], False
+            samples, self._samples = self._samples, []
             done = self._measure(samples)
             if done is not None:
                 _DECISIONS[self._phase](self, done, now_s)
@@ -194,11 +195,10 @@ class SlotLimit:
         reason = "the node refused a request as one too many"
         return self._cap(self.slots - 1, reason, now_s)
 
-    def note_timed_out(self, now_s: float) -> bool:
+    def note_timed_out(self, started_s: float, now_s: float) -> bool:
         """Take a request that was not answered in time; of several at once only the first."""
-        if self._timed_out:
+        if started_s < self._since_s:
             return False
-        self._timed_out = True
         slots = int(self.slots * TIMEOUT_FACTOR)
         return self._cap(slots, "a request was not answered in time", now_s)
 
@@ -219,7 +219,7 @@ class SlotLimit:
         if self.is_named and ceiling == self.ceiling:
             return False
         self.ceiling, self.is_named = ceiling, True
-        self._most, self._known = SLOTS_MAX, {}
+        self._most, self._known = UNCAPPED, {}
         self._settle(ceiling)
         return self._set(ceiling, f"the node says that it runs {ceiling} at once", now_s)
 
@@ -236,7 +236,7 @@ class SlotLimit:
 
     def _measure(self, samples: list[Sample]) -> Round | None:
         """Return a round, and learn from it; None where it compares with nothing."""
-        known = self._known.get(self.slots)
+        known = self._rebased()
         done = self._costs.measure(self.slots, samples)
         if done is None and known is None:
             if self._phase != "search":
@@ -250,6 +250,19 @@ class SlotLimit:
             if self._phase == "search" and len(self._first) == len(self._known):
                 self._first.setdefault(self.slots, []).extend(samples)
         return done
+
+    def _rebased(self) -> Round | None:
+        """Return what is known of the present limit; where it holds, all is made relative to that.
+
+        Only ratios matter. But what is called fast shifts a little with each change that is found,
+        and after thousands of them the numbers would be out of bounds.
+        """
+        known = self._known.get(self.slots)
+        if known is None or self._phase != "settled":
+            return known
+        self._costs.rebase(known)
+        self._known = {slots: one.against(known) for slots, one in self._known.items()}
+        return self._known[self.slots]
 
     def _learn_anew(self) -> None:
         """Draw the lines by all samples of the first search, and measure its rounds by them."""
@@ -318,7 +331,8 @@ class SlotLimit:
             and len(self._known) > 1
             and curve.throughput(low) >= SHARE * curve.throughput(top)
         ):
-            self._set(low // 4, f"seeing whether {low // 4} do as well", now_s)
+            fewer = max(1, low // 4)
+            self._set(fewer, f"seeing whether {fewer} do as well", now_s)
         elif self.slots == top < most and self._known[top].samples < SURE_SAMPLES:
             pass  # once more, for it is a search that ends
         else:
@@ -452,7 +466,7 @@ class SlotLimit:
         if self.slots >= min(self._most, self.ceiling):  # which only a trial can find out
             self._known[self.slots], self._faster = done, 0.0
             return
-        self._known, self._most = {self.slots: done}, SLOTS_MAX
+        self._known, self._most = {self.slots: done}, UNCAPPED
         self._phase = "search"
         self._set(2 * self.slots, f"requests were {faster:.1f} times as fast as before", now_s)
 
@@ -485,7 +499,7 @@ class SlotLimit:
             if gained >= FULL_GAIN and gained > 2.0 * error:
                 self._known = {n: one for n, one in self._known.items() if n <= self._home}
                 self._add(done)
-                self._phase, self._most = "search", SLOTS_MAX
+                self._phase, self._most = "search", UNCAPPED
                 self._set(self.slots * 3 // 2, self._more(home, done), now_s)
                 return
             if not self._inside(done):

@@ -25,6 +25,7 @@ LATE: Final = 2.0
 OUTPUT_COST: Final = 16.0
 """Prompt tokens that cost as much as one output token, where only their sum is measured."""
 TINY: Final = 1e-6
+HUGE: Final = 1e9
 
 
 class Sample(NamedTuple):
@@ -65,13 +66,22 @@ class Round(NamedTuple):
             first=factor * self.first, rest=factor * self.rest, wait=factor * self.wait
         )
 
+    def against(self, base: Round) -> Round:
+        """Return it as factors of another's."""
+        return self._replace(
+            first=self.first / base.first, rest=self.rest / base.rest, wait=self.wait / base.first
+        )
+
 
 class Line:
     """The line nearest to points, in relative errors; it neither falls nor begins below 0.
 
+    The nearest goes through the mean of what scatters, and rounds are compared by their middle,
+    which is less. So it is shifted (`_lift`, a logarithm) until it goes through the middle of what
+    it is drawn by. Else each round would push it up by as much, time and again.
+
     >>> line = Line()
-    >>> for x in (1.0, 2.0, 3.0):
-    ...     line.add(x, 1.0 + 2.0 * x)
+    >>> line.learn([(x, 1.0 + 2.0 * x) for x in (1.0, 2.0, 3.0)])
     >>> round(line.at(5.0), 6)
     11.0
     """
@@ -79,9 +89,30 @@ class Line:
     def __init__(self) -> None:
         self._usual = 0.0  # x
         self._sums = (0.0, 0.0, 0.0, 0.0, 0.0)
-        self._drawn: tuple[float, float] | None = None  # where it begins, how steep it is
+        self._count = 0  # points that it is drawn by
+        self._lift = 0.0
+        self._drawn = (0.0, 0.0)  # where it begins, how steep it is
 
-    def add(self, x: float, y: float) -> None:
+    def learn(self, points: Sequence[tuple[float, float]]) -> None:
+        """Draw it anew with more points; those whose middle is on it leave it where it is."""
+        gap = self._gap(points) if self._count else 0.0
+        for x, y in points:
+            self._add(x, y)
+        self._count = min(MEMORY, self._count + len(points))
+        self._drawn, self._lift = self._draw(), 0.0
+        share = min(1.0, len(points) / self._count)
+        self._lift = self._gap(points) - (1.0 - share) * gap
+
+    def scale(self, factor: float) -> None:
+        w, wx, wy, wxx, wxy = self._sums
+        self._sums = (w, wx, factor * wy, wxx, factor * wxy)
+        self._drawn = self._draw()
+
+    def _gap(self, points: Sequence[tuple[float, float]]) -> float:
+        """Return how far above it the middle of points is: a logarithm."""
+        return _middle([log(max(TINY, y) / self.at(x)) for x, y in points])
+
+    def _add(self, x: float, y: float) -> None:
         self._usual = self._usual or max(1.0, x)
         keep = 1.0 - 1.0 / MEMORY
         weight = (x + self._usual) ** -2
@@ -93,13 +124,10 @@ class Line:
             keep * wxx + weight * x * x,
             keep * wxy + weight * x * y,
         )
-        self._drawn = None
 
     def at(self, x: float) -> float:
-        if self._drawn is None:
-            self._drawn = self._draw()
         base, slope = self._drawn
-        return max(TINY, base + slope * x)
+        return min(HUGE, max(TINY, (base + slope * x) * exp(self._lift)))
 
     def _draw(self) -> tuple[float, float]:
         w, wx, wy, wxx, wxy = self._sums
@@ -154,22 +182,26 @@ class Costs:
         """Draw the lines anew, with samples of a limit at which times are those of a round."""
         if len(self._lines) > 3 * MODELS_MAX:
             self._lines.clear()
+        points: dict[tuple[str, str], list[tuple[float, float]]] = {}
         for one in samples:
+            first_s, rest_s = one.first_byte_s / at.first, one.rest_s / at.rest
             if one.rest_s > 0.0:
-                self._line(one.model, "first").add(one.prompt_tokens, one.first_byte_s / at.first)
-                self._line(one.model, "rest").add(one.output_tokens, one.rest_s / at.rest)
-                self._reads += (one.first_byte_s / at.first - self._reads) / MEMORY
-                self._writes += (one.rest_s / at.rest - self._writes) / MEMORY
+                points.setdefault((one.model, "first"), []).append((one.prompt_tokens, first_s))
+                points.setdefault((one.model, "rest"), []).append((one.output_tokens, rest_s))
             else:
-                self._line(one.model, "whole").add(_size(one), one.first_byte_s / at.rest)
-                self._reads -= self._reads / MEMORY
-                self._writes += (one.first_byte_s / at.rest - self._writes) / MEMORY
+                first_s, rest_s = 0.0, one.first_byte_s / at.rest
+                points.setdefault((one.model, "whole"), []).append((_size(one), rest_s))
+            self._reads += (first_s - self._reads) / MEMORY
+            self._writes += (rest_s - self._writes) / MEMORY
+        for key, some in points.items():
+            self._lines.setdefault(key, Line()).learn(some)
 
-    def _line(self, model: str, part: str) -> Line:
-        found = self._lines.get((model, part))
-        if found is None:
-            found = self._lines[model, part] = Line()
-        return found
+    def rebase(self, base: Round) -> None:
+        """Count as the cost what a round took; the same is to be done `against` it with others."""
+        for (_, part), line in self._lines.items():
+            line.scale(base.first if part == "first" else base.rest)
+        self._reads *= base.first
+        self._writes *= base.rest
 
     def stretch(self, one: Round) -> float:
         """Return how much longer than they cost the requests of a round take, all together."""

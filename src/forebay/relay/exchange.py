@@ -61,7 +61,7 @@ class Exchange(AnswerListener):
         "_sink", "answer_bytes", "arrived_s", "attempt", "call", "committed", "ended", "estimate_s",
         "first_byte_s", "flowing", "heard_s", "id", "last_node", "model", "node", "output_tokens",
         "position", "predicted_s", "prompt_tokens", "queued", "queued_since_s", "rate", "revoked",
-        "started_s", "status", "stream_limits", "timeline", "waited_s",
+        "started_s", "status", "stream_limits", "timeline", "waited_s", "waits_for",
     )  # fmt: skip
 
     def __init__(self, call: InferenceCall, sink: Sink, relay: Relay, now_s: float) -> None:
@@ -77,6 +77,7 @@ class Exchange(AnswerListener):
         self.last_node = ""  # where it ran before it went back to the queue
         self.attempt = 0
         self.queued = False
+        self.waits_for = ""  # a `WaitReason`, if it was queued on arrival
         self.position: int | None = None
         self.estimate_s: float | None = None
         self.predicted_s: float | None = None
@@ -136,8 +137,7 @@ class Exchange(AnswerListener):
     # -- for the relay: what the core decided
 
     def wait(self, action: Wait) -> None:
-        self.queued = True
-        self.position = action.position
+        self.queued, self.waits_for, self.position = True, action.reason, action.position
         self.estimate_s, self.rate = action.estimate_s, action.rate
         self.queued_since_s = self._relay.now_s()
         self.note("queued", self.queued_since_s)
@@ -453,7 +453,7 @@ class Exchange(AnswerListener):
 
     def _blame(self, kind: str) -> None:
         if self._backend is not None:
-            self._backend.failed(kind, self.model, self.call.arrival.user)
+            self._backend.failed(kind, self.model, self.call.arrival.user, self.started_s)
 
     def _leave_node(self, why: str) -> None:
         self._drop_connection()

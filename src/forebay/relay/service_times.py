@@ -36,4 +36,5 @@ def note_answer(exchange: Exchange, backend: Backend, *, ok: bool) -> None:
         begun_s - started_s,
         ended_s - begun_s,
     )
-    backend.measured(sample, started_s, ended_s, queued=exchange.queued)
+    is_full = exchange.waits_for == "busy"  # others wait although slots are free
+    backend.measured(sample, started_s, ended_s, is_full=is_full)

@@ -147,6 +147,8 @@ class ServerConnection(BatchedConnection):
 
     def close_when_idle(self) -> None:
         """Close now, or after the present answer."""
+        if self.unread:
+            self.read_now()
         self.is_closing = True
         if self._framing is not None and self._delegate is None:
             self._refuse(STOPPING)

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from typing import Final
-from weakref import WeakKeyDictionary
 
 logger = logging.getLogger("forebay.wire")
 
@@ -22,10 +22,10 @@ BATCHED_BYTES: Final = 16_384
 class IoBatch:
     """What was read in this turn of one event loop, and what is written at its end, in order."""
 
-    __slots__ = ("_loop", "_pending", "_taking", "_unread")
+    __slots__ = ("_pending", "_taking", "_unread", "loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
         self._unread: list[BatchedConnection] = []
         self._taking = False  # what was read: what is written then is written after it
         self._pending: list[tuple[BatchedConnection, bytes]] = []
@@ -33,24 +33,26 @@ class IoBatch:
     def read(self, reader: BatchedConnection) -> None:
         """Have the reader take what it has read, after all that is read in this turn."""
         if not self._unread:
-            self._loop.call_soon(self.take)
+            self.loop.call_soon(self.take)
         self._unread.append(reader)
 
     def take(self) -> None:
         """Have everyone take what was read, and write what that leads to."""
         unread, self._unread = self._unread, []
         self._taking = True
-        for reader in unread:
-            if reader.unread:
-                reader.read_now()
-        self._taking = False
-        self.flush()
+        try:
+            for reader in unread:
+                if reader.unread:
+                    reader.read_now()
+        finally:  # a signal may interrupt it, and what ends the process still writes
+            self._taking = False
+            self.flush()
 
     def write(self, writer: BatchedConnection, data: bytes) -> None:
         pending = self._pending
         if not pending:
             if not self._taking:
-                self._loop.call_soon(self.flush)
+                self.loop.call_soon(self.flush)
         elif pending[-1][0] is writer:
             data = pending.pop()[1] + data
         pending.append((writer, data))
@@ -105,13 +107,14 @@ class BatchedConnection(asyncio.Protocol):
         raise NotImplementedError
 
 
-_batches: WeakKeyDictionary[asyncio.AbstractEventLoop, IoBatch] = WeakKeyDictionary()
+_last = threading.local()
+"""The batch of the loop that ran last in each thread; more would keep loops that have ended."""
 
 
 def io_batch() -> IoBatch:
     """Return the one of the running event loop."""
     loop = asyncio.get_running_loop()
-    batch = _batches.get(loop)
-    if batch is None:
-        batch = _batches[loop] = IoBatch(loop)
+    batch: IoBatch | None = getattr(_last, "batch", None)
+    if batch is None or batch.loop is not loop:
+        batch = _last.batch = IoBatch(loop)
     return batch

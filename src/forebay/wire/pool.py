@@ -121,9 +121,10 @@ class ConnectionPool:
         except (OSError, ssl.SSLError) as error:
             raise BackendFailed(f"cannot connect: {_in_words(error)}") from error
         connection.opened()
-        if self._closed:
+        if self._closed or connection.unread:
             connection.abort()
-            raise BackendFailed("the node has been removed")
+            cause = "the node has been removed" if self._closed else "it spoke before it was asked"
+            raise BackendFailed(cause)
         return connection
 
     def keep(self, connection: NodeConnection) -> None:

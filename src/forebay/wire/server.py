@@ -123,7 +123,7 @@ class Server:
         self.body_bytes_max = limits.body_max_bytes
         self.connections: set[ServerConnection] = set()
         self._emptied: asyncio.Event | None = None  # while someone waits for the end
-        self.idle = Deadlines(limits.idle_seconds, ServerConnection.close, clock)
+        self.idle = Deadlines(limits.idle_seconds, self._rest_is_over, clock)
         self.heads = Deadlines(limits.header_seconds, ServerConnection.head_is_late, clock)
         self.bodies = Deadlines(limits.body_seconds, ServerConnection.body_is_late, clock)
         self.paces = Deadlines(PACE_S, ServerConnection.pace_is_due, clock)
@@ -137,12 +137,20 @@ class Server:
         """At the bound the connection that has idled longest makes room; False if none does."""
         if len(self.connections) < self.limits.connections_max:
             return True
-        eldest = self.idle.eldest()
+        while (eldest := self.idle.eldest()) is not None and eldest.unread:
+            eldest.read_now()  # what was read in this turn of the loop ends its rest
         if eldest is None:
             return False
         eldest.abort()
         self.forget(eldest)
         return True
+
+    def _rest_is_over(self, connection: ServerConnection) -> None:
+        """Close a connection that has idled, unless something was read in this turn of the loop."""
+        if connection.unread:
+            self.idle.add(connection)
+        else:
+            connection.close()
 
     def forget(self, connection: ServerConnection) -> None:
         self.connections.discard(connection)

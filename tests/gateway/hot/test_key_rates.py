@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from ..conftest import Rig
 
+DAILY = [key("a", tokens_per_day=100)]
 USED = {**OK, "usage": {"prompt_tokens": 10, "completion_tokens": 20}}
 
 
@@ -107,35 +108,37 @@ async def test_a_restart_remembers_what_a_key_has_used_today(rig: Rig, tmp_path:
     assert (reply.status, reply.json["error"]["code"]) == (429, "rate_limited")
 
 
-async def use_up_a_day(rig: Rig) -> FakeNode:
-    """Use all that a key has of a day, a few minutes before the day ends."""
+async def use_up_the_day(rig: Rig) -> FakeNode:
+    """Start a gateway five minutes before midnight, and use up what a key may have that day."""
     rig.clock = FakeClock(86_400 - 300.0)  # every second in between is gone through
     node = await rig.node(slots=4)
-    await start(rig, node, keys=[key("a", tokens_per_day=100)])
+    await start(rig, node, keys=DAILY)
     client, call = await rig.run(node, headers=A, max_tokens=10)
     await call.answer({**OK, "usage": {"prompt_tokens": 50, "completion_tokens": 50}})
     await client.reply()
     return node
 
 
+def day_left_s(clock: FakeClock) -> int:
+    now = clock.utc()
+    return 86_400 - (now.hour * 3600 + now.minute * 60 + now.second)
+
+
 async def test_what_a_restart_remembers_of_a_day_is_not_told_as_the_next_day_s(rig: Rig) -> None:
-    node = await use_up_a_day(rig)
+    node = await use_up_the_day(rig)
     assert (await rig.get("/v1/usage")).json["data"]  # it is written
     await rig.gateway.stop(0.0)
-    await start(rig, node, keys=[key("a", tokens_per_day=100)])
+    await start(rig, node, keys=DAILY)
     assert (await (await rig.ask(headers=A, max_tokens=10)).reply()).status == 429
-    now = rig.clock.utc()
-    left_s = 86_400 - (now.hour * 3600 + now.minute * 60 + now.second)
-    rig.clock.advance(left_s + 61.0)  # the day is told again before the database is asked again
+    rig.clock.advance(day_left_s(rig.clock) + 61.0)  # told again before the database is asked again
     _, call = await rig.run(node, headers=A, max_tokens=10)
     await call.answer(OK)
 
 
 async def test_a_day_ends_at_midnight(rig: Rig) -> None:
-    node = await use_up_a_day(rig)
+    node = await use_up_the_day(rig)
     reply = await (await rig.ask(headers=A, max_tokens=10)).reply()
-    now = rig.clock.utc()
-    left_s = 86_400 - (now.hour * 3600 + now.minute * 60 + now.second)
+    left_s = day_left_s(rig.clock)
     assert abs(int(reply.headers["retry-after"]) - left_s) <= 1
     rig.clock.advance(left_s + 1.0)
     _, call = await rig.run(node, headers=A, max_tokens=10)
