@@ -179,10 +179,10 @@ async def browser() -> AsyncIterator[Browser]:
     """A real browser, for whatever looks at a page; such tests share one event loop."""
     from playwright.async_api import async_playwright
 
-    names = ("chromium", "chromium-browser", "google-chrome")
+    names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
     path = next(filter(None, map(shutil.which, names)), None)
     if path is None:
-        pytest.fail("no browser: install the package 'chromium', or Google Chrome")
+        pytest.fail("no browser: install 'chromium-headless-shell', 'chromium', or Google Chrome")
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser
