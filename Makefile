@@ -29,13 +29,15 @@ INSTALL = (! ($(OWN_INDEX)) && $(BIN)/uv pip install --quiet --python $(BIN)/pyt
 	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
+# The headless shell needs two thirds of the CPU that Chromium itself needs; Debian has it.
 BROWSER := (command -v chromium || command -v chromium-browser || command -v google-chrome) >/dev/null
+APT := command -v apt-get >/dev/null && test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq --no-install-recommends
 .venv/.ready: .venv/.run requirements-dev.lock tests/real/node/package-lock.json
 	@echo "installing requirements-dev.lock"; $(call INSTALL,requirements-dev.lock)
 	@if command -v npm >/dev/null; then npm ci --silent --no-audit --no-fund --prefix tests/real/node; fi
-	@$(BROWSER) || (command -v apt-get >/dev/null && test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null) \
-	  || echo "the tests of the page need Chromium: install the package 'chromium', or Google Chrome"
-	@command -v haproxy >/dev/null || test -x /usr/sbin/haproxy || (command -v apt-get >/dev/null && test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq --no-install-recommends haproxy >/dev/null) \
+	@command -v chromium-headless-shell >/dev/null || ($(APT) chromium-headless-shell) >/dev/null 2>&1 || $(BROWSER) || ($(APT) chromium >/dev/null) \
+	  || echo "the tests of the page need Chromium: install the package 'chromium-headless-shell' or 'chromium', or Google Chrome"
+	@command -v haproxy >/dev/null || test -x /usr/sbin/haproxy || ($(APT) haproxy >/dev/null) \
 	  || echo "the tests of a rolling restart need HAProxy: install the package 'haproxy'"
 	@touch $@
 

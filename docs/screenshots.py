@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 IMAGES = Path(__file__).parent / "images"
 COMMAND = Path(sys.executable).parent / "forebay"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 PATIENCE_MS = 240_000
 """The demo takes about two minutes; a scene that was missed comes again."""
 

@@ -32,6 +32,13 @@ IMPORTED = [
     "forebay.cli.serve.server",
     "forebay.cli.serve.sim_node",
     "uvloop",
+    # What a gateway imports once it needs it, which takes as long as all of the above:
+    "forebay.coordination.store.valkey",
+    "forebay.gateway.jobs.engine",
+    "forebay.records.store",
+    "forebay.sessions.ledger",
+    "psycopg",
+    "uvicorn.protocols.http.auto",
 ]
 PR_SET_PDEATHSIG = 1
 

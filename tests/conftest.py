@@ -72,7 +72,7 @@ SLOW = ("browser", "fleet", "end_to_end", "docs", "sdk", "guard", "demo")
 
 
 class ByFolderAndFile(LoadScopeScheduling):  # type: ignore[misc] # which has no types
-    """For `--dist loadfile`: slow tests go one by one, others by file, and the page to one worker.
+    """For `--dist loadfile`: slow tests go one by one, others by file, and pages to one worker.
 
     A browser for each worker costs 30 s of CPU more. What comes first is taken first.
     """
@@ -80,8 +80,8 @@ class ByFolderAndFile(LoadScopeScheduling):  # type: ignore[misc] # which has no
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         folder = file.split("/")[1]
-        if folder == "browser":
-            return folder
+        if folder == "browser" or file == "tests/docs/test_site.py":
+            return "browser"
         return nodeid if folder in SLOW else file
 
 
@@ -179,10 +179,10 @@ async def browser() -> AsyncIterator[Browser]:
     """A real browser, for whatever looks at a page; such tests share one event loop."""
     from playwright.async_api import async_playwright
 
-    names = ("chromium", "chromium-browser", "google-chrome")
+    names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
     path = next(filter(None, map(shutil.which, names)), None)
     if path is None:
-        pytest.fail("no browser: install the package 'chromium', or Google Chrome")
+        pytest.fail("no browser: install 'chromium-headless-shell', 'chromium', or Google Chrome")
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser

@@ -8,10 +8,7 @@ wrote an error into the console, broke the security policy, or asked anyone but 
 from __future__ import annotations
 
 import asyncio
-import sys
-from asyncio.subprocess import PIPE, STDOUT, Process
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -22,15 +19,16 @@ from playwright.async_api import expect
 from forebay.gateway.gateway import Gateway
 from forebay.settings import Settings
 from forebay.testing import Call, FakeNode, RawClient
+from harness.preloaded import HeardCommand
 from harness.tiny_model import write_tiny_model
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from playwright.async_api import Browser, ConsoleMessage, Error, Page, Request
 
 LIMIT_S = 30.0  # only turns a hang into a failure
-COMMAND = str(Path(sys.executable).parent / "forebay")
 CHAT = "/v1/chat/completions"
 OK: dict[str, object] = {"choices": []}
 FAILED_LOAD = "Failed to load resource"
@@ -112,12 +110,9 @@ class Site:
         self.port = gateway.port
         return gateway
 
-    async def serve(self, *words: str, port: int = 0) -> Process:
+    async def serve(self, *words: str, port: int = 0) -> HeardCommand:
         """Start `forebay serve` as a program of its own, and wait until it listens."""
-        child = await asyncio.create_subprocess_exec(
-            COMMAND, "serve", "--port", str(port), *words,
-            stdout=PIPE, stderr=STDOUT, cwd=self.folder,
-        )  # fmt: skip
+        child = await HeardCommand.start("serve", "--port", str(port), *words, cwd=self.folder)
         self.stack.push_async_callback(end, child)
         line = await says(child, "Forebay is listening on ")
         self.port = urlsplit(line.split()[-1]).port or 0
@@ -178,17 +173,16 @@ class Site:
         assert [url for url in self.asked if urlsplit(url).hostname not in ours] == []
 
 
-async def says(child: Process, what: str) -> str:
+async def says(child: HeardCommand, what: str) -> str:
     """Wait until a program has said that, and return the line."""
-    assert child.stdout is not None
     async with asyncio.timeout(LIMIT_S):
-        while line := (await child.stdout.readline()).decode():
+        while line := (await child.stderr.readline()).decode():
             if what in line:
                 return line
     raise AssertionError(f"the program ended without saying {what!r}")
 
 
-async def end(child: Process) -> None:
+async def end(child: HeardCommand) -> None:
     """End a program, if it has not ended."""
     if child.returncode is None:
         child.kill()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,11 +18,40 @@ from forebay.nodes.sim.engine import SimOptions
 from forebay.nodes.sim.sim_node import SimNode
 from forebay.settings import Settings
 from forebay.testing import FakeNode, RawClient
+from harness.preloaded import HeardCommand
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from typer.testing import Result
+
+
+BY_SOMEBODY_ELSE = """#!/bin/bash
+exec 3<>/dev/tcp/127.0.0.1/PORT
+{ env -0; printf '%s\\0' -- "$@"; printf '\\0'; } >&3
+exec cat <&3
+"""
+
+
+async def run_for_a_shell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Run `forebay` as a shell has it: its variables, its words, and all that it says."""
+    given = (await reader.readuntil(b"\0\0")).decode().split("\0")[:-2]
+    at = given.index("--")
+    environ = dict(variable.split("=", 1) for variable in given[:at])
+    command = await HeardCommand.start(*given[at + 1 :], cwd=Path(environ["PWD"]), env=environ)
+    writer.writelines(await command.communicate())
+    writer.close()
+
+
+@pytest.fixture
+async def quick_bin(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    """A folder with a `forebay` for shells that call it often: each call is a fork."""
+    program = tmp_path_factory.mktemp("bin") / "forebay"
+    async with await asyncio.start_server(run_for_a_shell, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        program.write_text(BY_SOMEBODY_ELSE.replace("PORT", str(port)))
+        program.chmod(0o755)
+        yield str(program.parent)
 
 
 class Desk:

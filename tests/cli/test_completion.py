@@ -33,9 +33,9 @@ done
 IN_FISH = 'set -p PATH $argv[1]; forebay completion fish | source; complete -C "$argv[2]"'
 
 
-def in_bash(*lines: str) -> list[list[str]]:
-    """Return what is offered behind each line."""
-    command = ["bash", "--norc", "-c", IN_BASH, BIN, *lines]
+def in_bash(*lines: str, folder: str = BIN) -> list[list[str]]:
+    """Return what the `forebay` of a folder offers behind each line."""
+    command = ["bash", "--norc", "-c", IN_BASH, folder, *lines]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr == ""
     return [line.split() for line in done.stdout.splitlines()]
@@ -53,7 +53,7 @@ def values(*words: str) -> list[str]:
     return done.stdout.split()
 
 
-async def test_bash_is_offered_verbs_options_nodes_and_models(desk: Desk) -> None:
+async def test_bash_is_offered_verbs_options_nodes_and_models(desk: Desk, quick_bin: str) -> None:
     node = await desk.node(models=("llama3:8b", "mistral"))
     gateway = await desk.start(node)
     url = f"--url http://127.0.0.1:{gateway.port}"
@@ -68,7 +68,7 @@ async def test_bash_is_offered_verbs_options_nodes_and_models(desk: Desk) -> Non
         "forebay serve --set queue.fairness=f": ["fifo"],
         "forebay jobs list --status f": ["failed"],
     }
-    offered = await asyncio.to_thread(in_bash, *wanted)
+    offered = await asyncio.to_thread(in_bash, *wanted, folder=quick_bin)
     assert dict(zip(wanted, offered, strict=True)) == wanted
 
 

@@ -7,8 +7,6 @@ import json
 import os
 import pty
 import select
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,10 +17,10 @@ from forebay.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from pathlib import Path
 
     Serve = Callable[["Listed"], Awaitable[str]]
 
-BIN = str(Path(sys.executable).parent)
 LIMIT_S = 60.0
 PROMPT, DONE = "ready> ", "all-typed"
 
@@ -30,11 +28,11 @@ PROMPT, DONE = "ready> ", "all-typed"
 class Bash:
     """A bash at a terminal of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, commands: str) -> None:
         self._read = ""
         self._pid, self._terminal = pty.fork()
         if not self._pid:
-            path = f"{BIN}:{os.defpath}"
+            path = f"{commands}:{os.defpath}"
             environ = {"PATH": path, "PS1": PROMPT, "TERM": "dumb", "HOME": str(folder)}
             os.chdir(folder)
             os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], environ)
@@ -94,9 +92,9 @@ async def serve() -> AsyncIterator[Serve]:
         server.close()
 
 
-def typed_in_bash(folder: Path, *lines: str) -> list[list[str]]:
+def typed_in_bash(folder: Path, commands: str, *lines: str) -> list[list[str]]:
     """Type each line, Tab and Enter; return the words that the commands were given."""
-    bash, given = Bash(folder), []
+    bash, given = Bash(folder, commands), []
     try:
         bash.until(PROMPT)
         bash.type("bind 'set enable-bracketed-paste off'; source <(forebay completion bash)\n")
@@ -134,10 +132,12 @@ HOSTILE = (
 )
 
 
-async def test_no_name_of_a_model_is_run_by_bash(serve: Serve, tmp_path: Path) -> None:
+async def test_no_name_of_a_model_is_run_by_bash(
+    serve: Serve, tmp_path: Path, quick_bin: str
+) -> None:
     models = [Models(name) for name in HOSTILE]
     lines = [f"shown chat --url {await serve(each)} --model " for each in models]
-    given = await asyncio.to_thread(typed_in_bash, tmp_path, *lines)
+    given = await asyncio.to_thread(typed_in_bash, tmp_path, quick_bin, *lines)
     assert [each.asked for each in models] == [1] * len(HOSTILE)
     assert not (tmp_path / "pwned").exists()
     assert {tuple(words[3:]) for words in given} == {("--model", DONE)}
@@ -154,12 +154,14 @@ TYPED = {
 }
 
 
-async def test_ordinary_names_are_completed_in_bash(serve: Serve, tmp_path: Path) -> None:
+async def test_ordinary_names_are_completed_in_bash(
+    serve: Serve, tmp_path: Path, quick_bin: str
+) -> None:
     lines = [
         f"shown chat --url {await serve(Models(name))} --model {typed}"
         for typed, name in TYPED.items()
     ]
-    given = await asyncio.to_thread(typed_in_bash, tmp_path, *lines)
+    given = await asyncio.to_thread(typed_in_bash, tmp_path, quick_bin, *lines)
     assert [words[4:] for words in given] == [[name, DONE] for name in TYPED.values()]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -44,6 +45,7 @@ class Resources(HTMLParser):
             self.links.append(given["href"] or "")
 
 
+@cache
 def read(page: Path) -> Resources:
     resources = Resources()
     resources.feed(page.read_text())
