@@ -165,6 +165,8 @@ def _end_with_the_fork_server() -> None:
     os.close(alive)
     if sys.platform == "linux":  # else whoever ends us with SIGKILL leaves the commands behind
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == 1:  # it ended before it could be watched
+            os._exit(1)
 
 
 def _run(
