@@ -49,6 +49,14 @@ class Missed(Struct, frozen=True):
     given_up_s: float
 
 
+class Window(Struct, frozen=True):
+    """A time in which something that is forbidden otherwise may happen, and why."""
+
+    from_s: float
+    to_s: float
+    why: str = ""
+
+
 class Journal(Struct):
     """Both sides of one trial."""
 
@@ -59,14 +67,8 @@ class Journal(Struct):
     ended_s: float
     """When we stopped watching."""
     missed: list[Missed] = []
-
-
-class Window(Struct, frozen=True):
-    """A time in which something that is forbidden otherwise may happen, and why."""
-
-    from_s: float
-    to_s: float
-    why: str = ""
+    pulses: list[Window] = []
+    """From when to when each question for a gateway's health took that was answered."""
 
 
 def outside(from_s: float, to_s: float, windows: list[Window], spare_s: float = 0.0) -> bool:

@@ -4,17 +4,18 @@ import asyncio
 
 from harness.fleet.asking import ask
 from harness.fleet.fleet import Fleet, Gateway
-from harness.fleet.journal import Missed
+from harness.fleet.journal import Missed, Window
 
 EVERY_S = 0.2
 
 
 class Pulse:
-    """Asks every gateway for `/health`, over and over, and notes who did not answer."""
+    """Asks every gateway for `/health`, over and over, and notes who answers, and when."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self.missed: list[Missed] = []
+        self.answered: list[Window] = []
 
     async def watch(self) -> None:
         """Ask on until cancelled."""
@@ -26,7 +27,9 @@ class Pulse:
         loop = asyncio.get_running_loop()
         while True:
             asked_s = loop.time()
-            if not await _alive(gateway):
+            if await _alive(gateway):
+                self.answered.append(Window(asked_s, loop.time()))
+            else:
                 self.missed.append(Missed(gateway.number, asked_s, loop.time()))
             await asyncio.sleep(EVERY_S)
 

@@ -80,11 +80,11 @@ async def test_clocks_an_hour_apart_change_nothing(tmp_path: Path) -> None:
     trial = Trial(
         gateways=3,
         schedule=(Fault(1.0, "kill", LEADER, 0.5),),
+        served=20,
         variables={1: hour_off("+"), 2: hour_off("-")},
     )
     verdict = await run_trial(trial, tmp_path)
     assert verdict.wrong == []
-    assert verdict.figures["answered 200"] > 20
     dates = await asyncio.to_thread(_hours_of_logs, tmp_path)
     assert len(dates) == 3, "the clocks were not an hour apart"
 

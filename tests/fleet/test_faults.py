@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 LEASE_S = 1.0
 STORE = -1
-SERVED_AT_LEAST = 100
-"""A tenth of what a quiet machine serves: enough to have seen something."""
+SERVED = 100
+"""Enough to have seen something; a tenth of what a quiet machine serves in that time."""
 
 SCHEDULES = {
     "the leader is killed, and the next one frozen past its lease": (
@@ -40,10 +40,11 @@ SCHEDULES = {
 
 
 async def test_a_fleet_that_nothing_happens_to_works_as_one_gateway(tmp_path: Path) -> None:
-    verdict = await run_trial(Trial(gateways=3, calm_s=5.0, lease_s=LEASE_S), tmp_path)
+    verdict = await run_trial(
+        Trial(gateways=3, calm_s=5.0, served=SERVED, lease_s=LEASE_S), tmp_path
+    )
     assert verdict.wrong == []
     assert verdict.figures["over-commits"] == 0
-    assert verdict.figures["answered 200"] > SERVED_AT_LEAST
     assert unfairness(verdict.journal, "ann", "bob") <= FAIR
 
 
@@ -60,7 +61,6 @@ LONG = "the store dies and comes back empty, is paused, and forgets"
     "name", [pytest.param(name, marks=[pytest.mark.long] * (name == LONG)) for name in SCHEDULES]
 )
 async def test_the_promises_hold_while(name: str, tmp_path: Path) -> None:
-    trial = Trial(gateways=2, schedule=SCHEDULES[name], lease_s=LEASE_S)
+    trial = Trial(gateways=2, schedule=SCHEDULES[name], served=SERVED, lease_s=LEASE_S)
     verdict = await run_trial(trial, tmp_path)
     assert verdict.wrong == []
-    assert verdict.figures["answered 200"] > SERVED_AT_LEAST

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from harness.fleet.journal import Asked, Journal, Run
+from harness.fleet.journal import Asked, Journal, Run, Window
 from harness.fleet.order_checks import (
     TOLERANCE_S,
     overtaken_in_line,
     unfairness,
     urgent_kept_waiting,
 )
+from harness.fleet.trial import judge, lateness_s
 
 
 def seen(*every: tuple[str, str, float, float]) -> Journal:
@@ -72,3 +73,14 @@ def test_one_user_before_another_who_waits_is_told_by_how_many() -> None:
 def test_a_user_alone_may_have_it_all() -> None:
     every = [("ann" if n < 7 else "bob", "normal", n * 1.0, n + 0.5) for n in range(10)]
     assert unfairness(seen(*every), "ann", "bob") == 0
+
+
+def test_a_machine_that_answers_late_is_given_that_time_except_while_something_is_wrong() -> None:
+    journal = seen(*(("ann", "normal", n, 10 - n) for n in range(5)))  # the last comes first
+    assert len(judge(journal, [], {}, 1.0).wrong) == 1
+    journal.pulses = [Window(50.0, 50.1), Window(60.0, 68.0)]
+    assert lateness_s(journal, []) == 8.0
+    assert judge(journal, [], {}, 1.0).wrong == []
+    frozen = [Window(59.0, 70.0)]
+    assert lateness_s(journal, frozen) == 50.1 - 50.0
+    assert len(judge(journal, frozen, {}, 1.0).wrong) == 1
