@@ -261,6 +261,15 @@ async def test_a_hang_up_before_the_next_call_is_never_counted_beside_it(
     assert node.max_running == 1
 
 
+async def test_a_call_whose_peer_has_gone_may_still_be_reset(node: FakeNode) -> None:
+    async with await connect(node) as client:
+        await client.post("/", {})
+        call = await node.next_call()
+    await node.idle()
+    call.reset()
+    assert call.peer_gone
+
+
 async def test_a_second_request_before_the_answer_is_seen(
     node: FakeNode, client: RawClient
 ) -> None:

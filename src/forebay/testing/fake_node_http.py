@@ -254,7 +254,7 @@ class Receiver(Protocol):
 def linger_zero(transport: asyncio.BaseTransport) -> None:
     """Make the next close of this socket an RST instead of a FIN."""
     plain = transport.get_extra_info("socket")
-    if plain is not None:
+    if plain is not None and plain.fileno() >= 0:
         with contextlib.suppress(OSError):  # the peer was first
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
