@@ -54,6 +54,21 @@ async def pass_until(rig: Rig, job_id: int, status: str, seconds: float) -> dict
     return seen
 
 
+async def until_noted(rig: Rig, model: str) -> None:
+    """Let time pass until the gateway has written down that it has the model."""
+    store = rig.gateway.parts.jobs.engine.store
+    for _ in range(NOTES):
+        if await asyncio.wrap_future(store.is_served(queue_of(model), "")):
+            return
+        rig.clock.advance(2.0)
+        await rig.queue()
+    raise AssertionError(f"nobody says that he has {model}")
+
+
+NOTES = 500
+"""Looks, until it must have been written."""
+
+
 async def test_a_job_cancelled_in_the_instant_of_its_claim_never_reaches_a_node(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +148,7 @@ async def test_jobs_of_a_model_that_a_busy_gateway_has_are_not_failed_by_another
     await rig.start(node, jobs={"database": postgres_url})
     live, call = await rig.run(node, model="mistral")
     added = await submit(rig, chat(model="mistral"))
+    await until_noted(rig, "mistral")
     await rig.start(await rig.node(models=["m"]), jobs={"database": postgres_url})
     assert (await pass_until(rig, added, "failed", 400.0))["status"] == "queued"
     await call.answer(OK)
@@ -148,8 +164,7 @@ async def test_jobs_of_a_gateway_that_is_down_are_not_failed_by_another(
     first = await rig.start(node, jobs={"database": postgres_url})
     live, call = await rig.run(node, model="mistral")
     added = await submit(rig, chat(model="mistral"))
-    await rig.queue()
-    rig.clock.advance(2.0)
+    await until_noted(rig, "mistral")
     await call.answer(OK)
     assert (await live.reply()).status == 200
     call = await node.next_call()
