@@ -66,8 +66,11 @@ check: setup  ## lint, types, imports, tidiness
 test: setup  ## set up, check, and run every test
 	@$(MAKE) --no-print-directory -j 3 check suite compiled  # of 2 cores: many tests wait for programs
 
+# What fails beside four others, mypy and a compiler on two cores is run once more by itself, and named.
+SUITE := $(BIN)/pytest -q -o cache_dir=.pytest_cache/suite
+AGAIN := $(SUITE) --last-failed --last-failed-no-failures none --exitfirst -rA
 suite: setup
-	$(BIN)/pytest -q -n 4 --dist loadfile --ignore tests/test_tidy.py
+	@$(SUITE) -n 4 --dist loadfile --ignore tests/test_tidy.py || { test $$? = 1 && $(AGAIN); }
 
 # Without the tests of a module that is never compiled.
 HOT := tests/test_build.py tests/wire tests/relay tests/gateway/hot tests/gateway/faults --ignore tests/relay/test_members.py
