@@ -68,6 +68,17 @@ async def test_an_idle_gateway_says_so_and_where_the_ended_ones_are(desk: Desk) 
     assert "queue list --state ended" in done.stdout
 
 
+async def test_what_was_answered_is_completed_as_on_the_page(desk: Desk) -> None:
+    node = await desk.node()
+    await desk.start(node)
+    client = await desk.ask("done", {"model": "m", "messages": [], "user": "alice"})
+    await (await node.next_call()).answer({"choices": []})
+    assert (await client.reply()).status == 200
+    for outcome in ("completed", "served"):  # the API's word, too
+        done = await desk.run("queue", "list", "--outcome", outcome)
+        assert done.stdout.rstrip().endswith("completed, 200 on n1"), done.output
+
+
 async def test_more_than_a_page_is_told_with_how_to_go_on(desk: Desk, line: Line) -> None:
     await line.ask("later", "bob")
     done = await desk.run("queue", "list", "--state", "waiting", "--limit", "1")

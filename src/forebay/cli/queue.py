@@ -36,6 +36,8 @@ queue_app = typer.Typer(
 STATES = ("waiting", "running", "ended")
 LIVE = ("running", "waiting")
 COLOURS = {"waiting": "yellow", "running": "cyan"}
+SERVED, COMPLETED = "served", "completed"
+"""The outcome as the gateway names it, and the word that every surface shows."""
 CELL_LENGTH_MAX = 40
 
 RequestId = Annotated[
@@ -61,7 +63,7 @@ def list_requests(  # noqa: PLR0913 - Typer reads the options from the signature
     outcome: Annotated[
         str | None,
         typer.Option(
-            help="Only ended requests with this outcome: served, cancelled, or an error code."
+            help="Only ended requests with this outcome: completed, cancelled, or an error code."
         ),
     ] = None,
     user: Annotated[str | None, typer.Option(help="Only requests of this user.")] = None,
@@ -89,7 +91,7 @@ def list_requests(  # noqa: PLR0913 - Typer reads the options from the signature
         state = "ended"
     _check(state, before)
     client = GatewayClient(url, key_env)
-    filters = {"outcome": outcome, "user": user, "model": model}
+    filters = {"outcome": SERVED if outcome == COMPLETED else outcome, "user": user, "model": model}
     given = {**filters, "limit": limit, "before": before}
     replies = [_asked(client, {"state": one, **given}) for one in ((state,) if state else LIVE)]
     rows = [row for reply in replies for row in reply.value.data]
@@ -203,7 +205,8 @@ def _where(row: ListedRequest) -> str:
     if row.state == "running":
         return printable(row.node or "")
     on = f" on {row.node}" if row.node else ""
-    return printable(f"{row.outcome}, {row.status}{on}")
+    outcome = COMPLETED if row.outcome == SERVED else row.outcome
+    return printable(f"{outcome}, {row.status}{on}")
 
 
 def _cut(text: str) -> str:

@@ -120,7 +120,10 @@ class KeyRoutes:
             return
         others = any(key.name != name for key in self.ring)
         then = "nobody could create keys" if others else "everyone may use this gateway"
-        words = f"this is the last admin key: without it, {then}; ?last=true revokes it anyway"
+        words = (
+            f"this is the last admin key: without it, {then}; `forebay keys revoke NAME --last` "
+            "(?last=true) revokes it anyway"
+        )
         raise HttpError("conflict", words, "name")
 
 
