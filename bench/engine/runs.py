@@ -13,6 +13,7 @@ import torch
 from transformers import ContinuousBatchingConfig, GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 from forebay.batching import Priority, Request
+from forebay.batching.kv_cache import kv_cache
 from forebay.batching.transformers import BatchingEngine
 
 if TYPE_CHECKING:
@@ -179,6 +180,7 @@ class FifoEngine:
             generation_config=generation, continuous_batching_config=batching(options)
         )
         self.manager.warmup()
+        self._cache = kv_cache(self.manager.batch_processor.scheduler)
 
     async def run(self, arrival: Arrival) -> Any:
         """Run one request to its end; return its output."""
@@ -194,8 +196,7 @@ class FifoEngine:
         raise RuntimeError("the engine has stopped")
 
     def used_blocks(self) -> int:
-        cache = self.manager.batch_processor.cache
-        return int(cache.num_blocks - cache.get_num_free_blocks())
+        return self._cache.used()
 
 
 class QueuedEngine:

@@ -26,20 +26,36 @@ from forebay.batching.transformers import BatchingEngine, EngineFailed  # noqa: 
 BLOCK, BLOCKS, STEP_TOKENS = 16, 64, 64
 
 
+SHAPE = {
+    "vocab_size": 128,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 4096,
+    "eos_token_id": None,
+}
+
+
 @pytest.fixture(scope="module")
 def model() -> Any:
     torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=128,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=4096,
-        eos_token_id=None,
-    )
+    config = transformers.LlamaConfig(num_hidden_layers=2, **SHAPE)
     return transformers.LlamaForCausalLM(config).eval()
+
+
+@pytest.fixture(scope="module")
+def mixed_model() -> Any:
+    """Two kinds of attention: one of its layers reads all tokens, the others the last 48."""
+    torch.manual_seed(0)
+    config = transformers.Qwen2Config(
+        num_hidden_layers=3,
+        use_sliding_window=True,
+        sliding_window=48,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        **SHAPE,
+    )
+    return transformers.Qwen2ForCausalLM(config).eval()
 
 
 def new_engine(model: Any, places: int | None = None, **options: Any) -> BatchingEngine:
@@ -83,6 +99,24 @@ async def test_answers_are_those_of_plain_generation(model: Any) -> None:
         plain.append(tokens[0, len(request.prompt) :].tolist())
     with new_engine(model) as engine:
         assert await asyncio.gather(*(answered(engine, request) for request in requests)) == plain
+
+
+async def test_a_model_with_two_kinds_of_attention_never_puts_anybody_out(mixed_model: Any) -> None:
+    chance = Random(4)
+    requests = [
+        Request(f"r{n}", prompt(chance.randrange(1, 300), n), chance.randrange(1, 100))
+        for n in range(60)
+    ]
+    with new_engine(mixed_model, capacity=None) as engine:
+        with pytest.raises(RequestTooLarge):
+            await answered(engine, Request("big", prompt(20_000), 5))
+        answers = await asyncio.gather(*(answered(engine, request) for request in requests))
+        assert [len(answer) for answer in answers] == [request.max_tokens for request in requests]
+        await settled(engine)
+        assert engine.figures().preempted == 0
+        room = engine.figures().kv_free_tokens
+        whole = Request("whole", prompt(room - 2), 1)
+        assert len(await answered(engine, whole)) == 1
 
 
 async def test_a_request_that_can_never_fit_is_refused_and_the_engine_lives_on(
@@ -144,13 +178,13 @@ async def test_a_short_prompt_does_not_wait_for_a_long_one_nor_the_long_one_for_
 
     tasks = [asyncio.ensure_future(run("long", 640))]
     await asyncio.sleep(0)
-    tasks += [asyncio.ensure_future(run(f"short {n}", 16)) for n in range(100)]
+    tasks += [asyncio.ensure_future(run(f"short {n}", 16)) for n in range(200)]
     await asyncio.sleep(0)
     with engine:
         await asyncio.gather(*tasks)
-    # A step has 64 tokens: 16 for the long prompt, 40 times, beside three short ones.
+    # A step has 64 tokens: 16 for the long prompt, 40 times, beside three short ones, 67 times.
     assert ended.index("short 0") < ended.index("long")
-    assert ended.index("long") < 100
+    assert ended.index("long") < 200
 
 
 @pytest.mark.parametrize(("priority", "most"), [(Priority.HIGH, 34), (Priority.LOW, 32)])

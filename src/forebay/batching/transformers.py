@@ -42,6 +42,7 @@ from transformers.generation.continuous_batching.scheduler import SCHEDULER_MAPP
 
 from forebay.batching.checks import at_least
 from forebay.batching.errors import Cancelled, DuplicateRequest, RequestTooLarge
+from forebay.batching.kv_cache import kv_cache
 from forebay.batching.queue import RequestQueue
 from forebay.batching.request import Priority, Request
 from forebay.errors import ForebayError
@@ -109,7 +110,7 @@ class Run:
 
     request: Request
     priority: Priority
-    blocks: int  # that it may need in all
+    tokens: int  # of prompt and answer, for which it has room
     number: int  # in the order of drawing
 
 
@@ -147,32 +148,30 @@ class QueueScheduler(Scheduler):  # type: ignore[misc]
         super().__init__(cache, safety_margin or 0.0, max_requests_per_batch)
         self._places_above = max_requests_per_batch
         self._places_all = min(options.places or max_requests_per_batch, max_requests_per_batch)
-        self.blocks_total: int = cache.get_num_free_blocks()
+        self.room = kv_cache(self)
         self.queue = RequestQueue(
             capacity=options.capacity,
-            estimator=self._blocks_of,
-            memory_limit=self.blocks_total,
+            estimator=lambda request: self.room.size_of(self._tokens_of(request)),
+            memory_limit=self.room.total,
             fairness=options.fairness,
         )
         self.submitted: dict[str, list[bool]] = {}
         """What came through `BatchingEngine`, until it ends, and whether the engine's thread has
         got it yet; written by any thread."""
 
-    def _blocks_of(self, request: Request) -> int:
+    def _tokens_of(self, request: Request) -> int:
         bound = self._answer_bound
         answer = request.max_tokens if bound is None else min(request.max_tokens, bound)
-        blocks = (len(request.prompt) + answer + 1) // self.cache.block_size + 1
-        return int(self.cache.blocks_needed(blocks, 0))
+        return len(request.prompt) + answer + 1
 
     def figures(self) -> EngineFigures:
         """Return what is going on; from any thread, so its numbers may be of two moments."""
-        free = self._free_blocks()
         return EngineFigures(
             waiting=len(self.queue),
             running=len(self._runs),
-            kv_used=self.blocks_total - self.cache.get_num_free_blocks(),
-            kv_total=self.blocks_total,
-            kv_free_tokens=max(0, free) * self.cache.block_size,
+            kv_used=self.room.used(),
+            kv_total=self.room.total,
+            kv_free_tokens=self.room.tokens_in(max(0, self._free())),
             preempted=self.preempted,
             first_token_s={
                 priority: tuple(times) for priority, times in self._first_token_s.items()
@@ -212,6 +211,7 @@ class QueueScheduler(Scheduler):  # type: ignore[misc]
             first_s = state._timestamps[0] - state.created_time
             self._first_token_s[run.priority].append(first_s)
         super().finish_request(request_id)
+        self.room.reclaim()
 
     def clear_cancelled_requests(self) -> list[RequestState]:
         with self._cancellation_lock:
@@ -221,7 +221,10 @@ class QueueScheduler(Scheduler):  # type: ignore[misc]
             self._runs.pop(id, None)
             if self.submitted.get(id) != [False]:  # else it is on its way: refused on arrival
                 self.submitted.pop(id, None)
-        return list(super().clear_cancelled_requests())
+        cancelled = list(super().clear_cancelled_requests())
+        if cancelled:
+            self.room.reclaim()
+        return cancelled
 
     # -- the next step
 
@@ -261,7 +264,7 @@ class QueueScheduler(Scheduler):  # type: ignore[misc]
         for priority in reversed(Priority):
             left = [tokens for other, tokens in reading if other >= priority]
             while len(left) < PROMPTS_MAX and sum(left) - max(left, default=0) < token_budget:
-                free = self._free_blocks()
+                free = self._free()
                 if free <= 0 or len(self._runs) >= self._places(priority):
                     return
                 drawn = self.queue.get_requests(1, free, priority)
@@ -276,7 +279,7 @@ class QueueScheduler(Scheduler):  # type: ignore[misc]
                 left.append(tokens)
                 reading.append((request.priority or priority, tokens))
                 self._runs[request.id] = Run(
-                    request, reading[-1][0], request.memory_bytes or 0, self._drawn_total
+                    request, reading[-1][0], self._tokens_of(request), self._drawn_total
                 )
 
     def _places(self, priority: Priority) -> int:
@@ -285,12 +288,9 @@ class QueueScheduler(Scheduler):  # type: ignore[misc]
             return self._places_above
         return self._places_all
 
-    def _free_blocks(self) -> int:
-        """Return the blocks that are free, less what those under way may still need."""
-        in_use = self.cache.blocks_in_use
-        owed: int = sum(max(0, run.blocks - in_use(id)) for id, run in tuple(self._runs.items()))
-        free: int = self.cache.get_num_free_blocks()
-        return free - owed
+    def _free(self) -> int:
+        """Return the room that is free, less what those under way may still need."""
+        return self.room.free((id, run.tokens) for id, run in tuple(self._runs.items()))
 
     def _prompts(self) -> Iterable[tuple[RequestState, Run]]:
         """Yield those whose prompt is not read yet."""
@@ -325,13 +325,13 @@ class QueueScheduler(Scheduler):  # type: ignore[misc]
         tokens = self._infer_request_tokens(state, set())
         wanted = min(len(tokens), tokens_max)
         read = state.current_len()
-        if self.read_cache_limit is not None:
-            read = min(read, self.read_cache_limit)
-        can_decode = wanted == 1 and state.position_offset < self.max_decode_fast_path_length
+        if self.room.read_limit is not None:
+            read = min(read, self.room.read_limit)
+        can_decode = wanted == 1 and state.position_offset < self.room.fast_decode_max
         # The index of what a mixed step reads has a fixed size; a decode-only step has none.
         if not (batch.is_decode_only and can_decode) and batch.cache_left < read:
             return
-        if not self._allocate_blocks_if_needed(state, wanted):
+        if not self.room.store(state, wanted):
             batch.allocation_failed = True
             return
         self._schedule_request(state, tokens, tokens_max, set())
@@ -341,12 +341,9 @@ class QueueScheduler(Scheduler):  # type: ignore[misc]
         batch.tokens_left -= count
         batch.cache_left -= read
         batch.requests_left -= 1
-        whole_blocks = 0
-        if self.cache.allow_block_sharing:
-            in_last_block = state.current_len() % self.cache.block_size
-            whole_blocks = (in_last_block + count) // self.cache.block_size
+        completed = self.room.completed(state, count)
         is_read = not state.remaining_prefill_tokens
-        batch.scheduled.append(FutureRequestState(state, is_read, whole_blocks, count))
+        batch.scheduled.append(FutureRequestState(state, is_read, completed, count))
 
 
 class BatchingEngine:
@@ -512,7 +509,7 @@ class BatchingEngine:
             self.queue.enqueue(request, priority)
         except RequestTooLarge:
             scheduler, tokens = self._scheduler, len(request.prompt) + request.max_tokens
-            size = scheduler.blocks_total * scheduler.cache.block_size
+            size = scheduler.room.tokens_in(scheduler.room.total)
             raise RequestTooLarge(
                 f"request {request.id!r} refused: its prompt and answer may take {tokens} tokens,"
                 f" and the cache of the engine holds {size}"
