@@ -67,6 +67,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run those marked long, too")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if BUILD == "compiled":  # mypyc's own code throws into coroutines as Python 3.12 deprecates it
+        ignored = r"ignore:the \(type, exc, tb\) signature of throw:DeprecationWarning"
+        config.addinivalue_line("filterwarnings", ignored)
+
+
 SLOW = ("browser", "fleet", "end_to_end", "docs", "sdk", "guard", "demo")
 """Folders of tests that start programs: they come first, lest one worker has them left at last."""
 
