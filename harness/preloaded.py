@@ -12,6 +12,7 @@ import asyncio
 import ctypes
 import multiprocessing
 import os
+import pty
 import runpy
 import signal
 import subprocess
@@ -62,23 +63,21 @@ class ForkedCommand:
     def __init__(
         self,
         words: Sequence[str],
-        outputs: tuple[int, int],
+        streams: Sequence[int],
         *,
         folder: Path | None = None,
         variables: Mapping[str, str] | None = None,
         in_session: bool = False,
-        program: tuple[Path, int] | None = None,
+        script: Path | None = None,
     ) -> None:
-        """Start it; the two descriptors become its standard output and error.
+        """Start it; the descriptors become its standard output, error and, with a third, input.
 
-        `in_session` gives it a session of its own: Ctrl-C does not reach it. `program` is a Python
-        program to run instead of `forebay`, and the descriptor of its standard input.
+        `in_session` gives it a session of its own: Ctrl-C does not reach it. `script` is a Python
+        program to run instead of `forebay`.
         """
         environ = dict(current_environment() if variables is None else variables)
-        script, *given = program or (COMMAND,)
-        arguments = [str(script), *words], str(folder or Path.cwd()), environ, in_session
-        descriptors = _Descriptors((*outputs, *given))
-        self._process = _context.Process(target=_run, args=(*arguments, descriptors))
+        arguments = [str(script or COMMAND), *words], str(folder or Path.cwd()), environ, in_session
+        self._process = _context.Process(target=_run, args=(*arguments, _Descriptors(streams)))
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
@@ -116,8 +115,7 @@ def run_command(
     """Run a `forebay` command to its end; as `subprocess.run`, its output captured as text."""
     with TemporaryFile() as said, TemporaryFile() as complained:
         files = (said, complained)
-        outputs = (said.fileno(), complained.fileno())
-        command = ForkedCommand(words, outputs, folder=cwd, variables=env)
+        command = ForkedCommand(words, [file.fileno() for file in files], folder=cwd, variables=env)
         try:
             status = command.ends()
         finally:
@@ -128,13 +126,28 @@ def run_command(
     return subprocess.CompletedProcess([COMMAND, *words], status, *texts)
 
 
+def run_on_terminal(*words: str, env: Mapping[str, str]) -> tuple[int, str]:
+    """Run a `forebay` command on a terminal; return its exit status and all that it wrote there."""
+    ours, theirs = pty.openpty()
+    try:
+        command = ForkedCommand(words, (theirs, theirs, theirs), variables=env)
+    finally:
+        os.close(theirs)
+    with os.fdopen(ours, "rb", 0) as terminal:
+        said = b""
+        with suppress(OSError):  # how Linux says that nobody holds the other end any more
+            while piece := terminal.read(65_536):
+                said += piece
+    return command.ends(), said.decode()
+
+
 class PipedProgram(ForkedCommand):
     """A Python program with pipes to it and from it; as `subprocess.Popen`, in text."""
 
     def __init__(self, script: Path, *words: str) -> None:
         (theirs_in, ours_in), (ours_out, theirs_out) = os.pipe(), os.pipe()
         try:
-            super().__init__(words, (theirs_out, 2), program=(script, theirs_in))
+            super().__init__(words, (theirs_out, 2, theirs_in), script=script)
         finally:
             os.close(theirs_in)
             os.close(theirs_out)
@@ -233,7 +246,7 @@ def _end_with_the_fork_server() -> None:
 
 
 def _run(
-    words: list[str], folder: str, environ: dict[str, str], in_session: bool, descriptors: list[int]
+    words: list[str], folder: str, environ: dict[str, str], in_session: bool, streams: list[int]
 ) -> None:
     """Run the command in the process that was forked for it."""
     from forebay.cli.main import main
@@ -241,9 +254,11 @@ def _run(
     _end_with_the_fork_server()
     if in_session:
         os.setsid()
-    for theirs, number in zip(descriptors, (1, 2, 0), strict=False):  # mostly without the input
+    for theirs, number in zip(streams, (1, 2, 0), strict=False):  # mostly without the input
         os.dup2(theirs, number)
         os.close(theirs)
+        if number == 0:
+            sys.stdin = os.fdopen(0)
     os.chdir(folder)
     os.environ.clear()  # noqa: TID251 - the child's
     os.environ.update(environ)  # noqa: TID251
@@ -251,5 +266,4 @@ def _run(
     if words[0] == COMMAND:
         main()
     else:
-        sys.stdin = os.fdopen(0)
         runpy.run_path(words[0], run_name="__main__")
