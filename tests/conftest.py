@@ -67,8 +67,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run those marked long, too")
 
 
-SLOW = ("browser", "fleet", "end_to_end", "docs", "sdk", "guard", "demo")
-"""Folders of tests that start programs: they come first, lest one worker has them left at last."""
+SLOW = ("browser", "fleet", "end_to_end", "docs", "sdk", "guard", "demo", "simulation")
+"""Folders whose tests start programs or compute for long: they come first, and one by one, lest a
+worker has them left at last."""
 
 
 class ByFolderAndFile(LoadScopeScheduling):  # type: ignore[misc] # which has no types
