@@ -2,7 +2,8 @@
 
 Importing a gateway takes 0.6 s of CPU, and the tests start hundreds of them. The process that forks
 them is multiprocessing's fork server: it has one thread, starts with the first command and ends
-with this process.
+with this process. Small programs of the tests that use the package can be started the same way.
+What depends on how an interpreter starts or ends is for `subprocess`: no `atexit` is run here.
 """
 
 from __future__ import annotations
@@ -11,11 +12,16 @@ import asyncio
 import ctypes
 import multiprocessing
 import os
+import pty
+import runpy
 import signal
+import subprocess
 import sys
-from multiprocessing import forkserver
+from contextlib import suppress
+from multiprocessing import connection, forkserver
 from multiprocessing.reduction import DupFd
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from forebay.settings.environment import current_environment
@@ -39,7 +45,12 @@ IMPORTED = [
     "forebay.sessions.ledger",
     "psycopg",
     "uvicorn.protocols.http.auto",
+    # What commands that ask a gateway import, and programs of the tests:
+    "forebay.cli.status",
+    "forebay.testing",
 ]
+LIMIT_S = 60.0
+"""Only turns a hang into a failure."""
 PR_SET_PDEATHSIG = 1
 
 _context = multiprocessing.get_context("forkserver")
@@ -52,19 +63,21 @@ class ForkedCommand:
     def __init__(
         self,
         words: Sequence[str],
-        outputs: tuple[int, int],
+        streams: Sequence[int],
         *,
         folder: Path | None = None,
         variables: Mapping[str, str] | None = None,
         in_session: bool = False,
+        script: Path | None = None,
     ) -> None:
-        """Start it; the two descriptors become its standard output and error.
+        """Start it; the descriptors become its standard output, error and, with a third, input.
 
-        `in_session` gives it a session of its own: Ctrl-C does not reach it.
+        `in_session` gives it a session of its own: Ctrl-C does not reach it. `script` is a Python
+        program to run instead of `forebay`.
         """
         environ = dict(current_environment() if variables is None else variables)
-        arguments = [COMMAND, *words], str(folder or Path.cwd()), environ, in_session
-        self._process = _context.Process(target=_run, args=(*arguments, _Descriptors(outputs)))
+        arguments = [str(script or COMMAND), *words], str(folder or Path.cwd()), environ, in_session
+        self._process = _context.Process(target=_run, args=(*arguments, _Descriptors(streams)))
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
@@ -81,10 +94,73 @@ class ForkedCommand:
 
     def send_signal(self, number: int) -> None:
         if self.returncode is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # it has ended, and we have not heard of it yet
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
+
+    def ends(self, limit_s: float = LIMIT_S) -> int:
+        """Wait for its end; return its exit status, or raise `TimeoutExpired`."""
+        if not connection.wait([self.sentinel], limit_s):
+            raise subprocess.TimeoutExpired("a forked command", limit_s)
+        self._process.join()
+        assert self.returncode is not None
+        return self.returncode
+
+
+def run_command(
+    *words: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a `forebay` command to its end; as `subprocess.run`, its output captured as text."""
+    with TemporaryFile() as said, TemporaryFile() as complained:
+        files = (said, complained)
+        command = ForkedCommand(words, [file.fileno() for file in files], folder=cwd, variables=env)
+        try:
+            status = command.ends()
+        finally:
+            command.kill()
+        for file in files:
+            file.seek(0)
+        texts = [file.read().decode() for file in files]
+    return subprocess.CompletedProcess([COMMAND, *words], status, *texts)
+
+
+def run_on_terminal(*words: str, env: Mapping[str, str]) -> tuple[int, str]:
+    """Run a `forebay` command on a terminal; return its exit status and all that it wrote there."""
+    ours, theirs = pty.openpty()
+    try:
+        command = ForkedCommand(words, (theirs, theirs, theirs), variables=env)
+    finally:
+        os.close(theirs)
+    with os.fdopen(ours, "rb", 0) as terminal:
+        said = b""
+        with suppress(OSError):  # how Linux says that nobody holds the other end any more
+            while piece := terminal.read(65_536):
+                said += piece
+    return command.ends(), said.decode()
+
+
+class PipedProgram(ForkedCommand):
+    """A Python program with pipes to it and from it; as `subprocess.Popen`, in text."""
+
+    def __init__(self, script: Path, *words: str) -> None:
+        (theirs_in, ours_in), (ours_out, theirs_out) = os.pipe(), os.pipe()
+        try:
+            super().__init__(words, (theirs_out, 2, theirs_in), script=script)
+        finally:
+            os.close(theirs_in)
+            os.close(theirs_out)
+        self.stdin, self.stdout = os.fdopen(ours_in, "w"), os.fdopen(ours_out)
+
+    def communicate(self, text: str = "", limit_s: float = LIMIT_S) -> str:
+        """Say this, wait for its end, and return what it has said since: little, a pipe full."""
+        with self.stdin, self.stdout:
+            if text:
+                self.stdin.write(text)
+            self.stdin.close()
+            self.ends(limit_s)
+            return self.stdout.read()
 
 
 class HeardCommand(ForkedCommand):
@@ -170,7 +246,7 @@ def _end_with_the_fork_server() -> None:
 
 
 def _run(
-    words: list[str], folder: str, environ: dict[str, str], in_session: bool, outputs: list[int]
+    words: list[str], folder: str, environ: dict[str, str], in_session: bool, streams: list[int]
 ) -> None:
     """Run the command in the process that was forked for it."""
     from forebay.cli.main import main
@@ -178,11 +254,16 @@ def _run(
     _end_with_the_fork_server()
     if in_session:
         os.setsid()
-    for theirs, number in zip(outputs, (1, 2), strict=True):
+    for theirs, number in zip(streams, (1, 2, 0), strict=False):  # mostly without the input
         os.dup2(theirs, number)
         os.close(theirs)
+        if number == 0:
+            sys.stdin = os.fdopen(0)
     os.chdir(folder)
     os.environ.clear()  # noqa: TID251 - the child's
     os.environ.update(environ)  # noqa: TID251
     sys.argv = words
-    main()
+    if words[0] == COMMAND:
+        main()
+    else:
+        runpy.run_path(words[0], run_name="__main__")

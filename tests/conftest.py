@@ -73,14 +73,16 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("filterwarnings", ignored)
 
 
-SLOW = ("browser", "fleet", "end_to_end", "docs", "sdk", "guard", "demo")
-"""Folders of tests that start programs: they come first, lest one worker has them left at last."""
+SLOW = ("browser", "real", "fleet", "end_to_end", "docs", "sdk", "guard", "demo", "simulation")
+"""Folders whose tests start programs or compute for long: they come first, and one by one, lest a
+worker has them left at last."""
 
 
 class ByFolderAndFile(LoadScopeScheduling):  # type: ignore[misc] # which has no types
     """For `--dist loadfile`: slow tests go one by one, others by file, and pages to one worker.
 
-    A browser for each worker costs 30 s of CPU more. What comes first is taken first.
+    A browser for each worker costs 30 s of CPU more; a llama.cpp and the clients of others, which
+    take two seconds to import, 4 s. What comes first is taken first.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -88,6 +90,8 @@ class ByFolderAndFile(LoadScopeScheduling):  # type: ignore[misc] # which has no
         folder = file.split("/")[1]
         if folder == "browser" or file == "tests/docs/test_site.py":
             return "browser"
+        if folder == "real" or file == "tests/nodes/sim/test_sim_node.py":
+            return "real"
         return nodeid if folder in SLOW else file
 
 

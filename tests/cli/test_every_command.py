@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -17,6 +16,7 @@ from typer.testing import CliRunner
 
 from forebay.cli import exits
 from forebay.cli.main import MEANT, VERBS, app
+from harness.preloaded import run_command, run_on_terminal
 
 from .test_help import COMMANDS
 
@@ -35,10 +35,6 @@ WITHOUT_JSON = {
 }
 VERBS_OF_ALL = [(" ".join(words), command) for words, command in COMMANDS if words]
 LEAVES = [(name, command) for name, command in VERBS_OF_ALL if not hasattr(command, "commands")]
-
-
-def run(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([COMMAND, *words], capture_output=True, text=True, timeout=60, **options)
 
 
 @pytest.mark.parametrize(("name", "command"), LEAVES, ids=[name for name, _ in LEAVES])
@@ -106,31 +102,15 @@ def test_without_a_command_the_help_is_shown_and_the_status_says_so() -> None:
 
 def test_in_a_pipe_there_are_neither_boxes_nor_colours() -> None:
     for words in (["--help"], ["nodes", "--help"], ["nodes", "drain", "--help"], ["statsu"]):
-        said = run(*words)
+        said = run_command(*words)
         assert (said.stdout + said.stderr).isascii(), words
         assert "\x1b" not in said.stdout + said.stderr
 
 
 def on_a_terminal(*words: str, **environment: str) -> str:
     """Return all that a command writes to a terminal."""
-    ours, theirs = pty.openpty()
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}  # noqa: TID251 - a child's
-    with subprocess.Popen(
-        [COMMAND, *words], stdin=theirs, stdout=theirs, stderr=theirs, env=kept | environment
-    ) as child:
-        os.close(theirs)
-        said = b""
-        while True:
-            try:
-                piece = os.read(ours, 65536)
-            except OSError:  # how Linux says that nobody holds the other end any more
-                break
-            if not piece:
-                break
-            said += piece
-        child.wait(60)
-    os.close(ours)
-    return said.decode()
+    return run_on_terminal(*words, env=kept | environment)[1]
 
 
 def test_colours_are_for_terminals_that_want_them() -> None:

@@ -6,22 +6,21 @@ import errno
 import os
 import socket
 import ssl
-import subprocess
-import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from forebay.cli.serve.start_failures import explain_listen_error, explain_start_error
 from forebay.settings import ServerSettings
+from harness.preloaded import run_command
 
-COMMAND = str(Path(sys.executable).parent / "forebay")
+if TYPE_CHECKING:
+    from pathlib import Path
+    from subprocess import CompletedProcess
 
 
-def serve(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [COMMAND, "serve", *words], cwd=cwd, capture_output=True, text=True, timeout=60, check=False
-    )
+def serve(*words: str, cwd: Path) -> CompletedProcess[str]:
+    return run_command("serve", *words, cwd=cwd)
 
 
 def test_a_port_that_is_taken_comes_with_another_and_a_way_to_look(tmp_path: Path) -> None:

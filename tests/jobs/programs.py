@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING
 from forebay.jobs.store.job_store import JobStore
 from forebay.jobs.store.schema import JOBS
 from forebay.storage.database import Database
+from harness.preloaded import PipedProgram
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,20 +18,19 @@ CHILD = Path(__file__).with_name("child.py")
 
 
 @contextmanager
-def program(url: str, log: Path, mode: str) -> Iterator[subprocess.Popen[str]]:
+def program(url: str, log: Path, mode: str) -> Iterator[PipedProgram]:
     """Run the child; it is killed with -9 at the end, unless it has ended."""
-    command = [sys.executable, str(CHILD), url, str(log), mode]
-    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    child = PipedProgram(CHILD, url, str(log), mode)
     try:
         yield child
     finally:
         child.kill()
-        child.communicate()
+        if not child.stdout.closed:
+            child.communicate()
 
 
-def said(child: subprocess.Popen[str]) -> str:
+def said(child: PipedProgram) -> str:
     """Wait for the child's next line; empty when it has ended."""
-    assert child.stdout is not None
     return child.stdout.readline().strip()
 
 

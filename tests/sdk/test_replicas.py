@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +12,7 @@ import pytest
 
 from forebay.sdk import AsyncSessionClient, Busy, TurnFailed
 from forebay.testing import RawClient
+from harness.preloaded import PipedProgram
 
 from .conftest import piece, say, until
 
@@ -35,25 +34,16 @@ class Programs:
 
     def __init__(self, database: str) -> None:
         self._database = database
-        self._running: dict[str, subprocess.Popen[str]] = {}
+        self._running: dict[str, PipedProgram] = {}
         self.urls = {name: f"http://127.0.0.1:{free_port()}" for name in (A, B)}
 
     async def start(self, name: str, node: FakeNode) -> None:
-        child = self._begin(name, node)
-        assert child.stdout is not None
+        port = self.urls[name].rpartition(":")[2]
+        places = json.dumps(self.urls)
+        child = PipedProgram(CHILD, name, port, self._database, node.url, places)
+        self._running[name] = child
         async with asyncio.timeout(LIMIT_S):
             assert await asyncio.to_thread(child.stdout.readline) == "ready\n"
-
-    def _begin(self, name: str, node: FakeNode) -> subprocess.Popen[str]:
-        port = self.urls[name].rpartition(":")[2]
-        command = [sys.executable, str(CHILD), name, port, self._database, node.url]
-        child = self._running[name] = subprocess.Popen(
-            [*command, json.dumps(self.urls)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        return child
 
     def kill(self, name: str) -> None:
         """As `kill -9` does."""

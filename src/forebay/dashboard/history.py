@@ -10,6 +10,7 @@ Bounds: 900 samples of about a dozen numbers, and 91 rows of buckets; adding one
 
 from __future__ import annotations
 
+import operator
 from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -36,6 +37,8 @@ def quantile(counts: Sequence[int], bounds: Sequence[float], share: float) -> fl
     >>> quantile([0, 10, 0], (1.0, 2.0), 0.5)
     1.0
     """
+    if not any(counts):  # as in most seconds
+        return None
     wanted, seen = share * sum(counts), 0
     for low, count in zip((0.0, *bounds), counts, strict=True):
         seen += count
@@ -95,7 +98,7 @@ class SampleHistory:
         if reading.source != self._source:  # nothing happened: another leader, or none, counts
             self._source = reading.source
             self._served, self._rejected = reading.served, reading.rejected
-        recent = [now - then for now, then in zip(waits, self._waits[0], strict=True)]
+        recent = list(map(operator.sub, waits, self._waits[0]))
         sample = TimelineSample(
             depth=reading.depth,
             processing=reading.processing,
@@ -143,7 +146,10 @@ class SampleHistory:
         }
 
     def _sum(self, waits: Mapping[str, Sequence[int]]) -> list[int]:
-        return [sum(column) for column in zip(self._nothing, *waits.values(), strict=True)]
+        total = self._nothing
+        for counts in waits.values():
+            total = list(map(operator.add, total, counts))
+        return total
 
     def _last(self, samples: int) -> Sequence[TimelineSample]:
         return list(islice(reversed(self._samples), samples))

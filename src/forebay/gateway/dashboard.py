@@ -155,6 +155,8 @@ def with_waits(waits: dict[str, list[int]], others: Mapping[str, float]) -> dict
 
 def with_first_tokens(counts: list[int], others: Mapping[str, float]) -> list[int]:
     """Add the times to the first token that other workers counted, by bucket."""
+    if not others:
+        return counts
     return [count + int(others.get(f"{FIRST_TOKENS}{i}", 0)) for i, count in enumerate(counts)]
 
 

@@ -90,24 +90,24 @@ async def test_of_many_readers_that_come_at_once_no_more_are_let_in_than_may_be(
 async def test_a_session_that_was_followed_is_not_idle_the_moment_its_reader_leaves(
     rig: Rig,
 ) -> None:
-    await started(rig, sessions={"idle_seconds": 3600})
+    await started(rig, sessions={"idle_seconds": 600})  # ten looks
     session = await new_session(rig)
     events = await follow(rig, session)
-    await follows_for(rig, 70)
+    await follows_for(rig, 700)
     events._client.abort()
     for _ in range(2000):
         await rig.queue()
         if not held(rig, session).log.readers:
             break
-    await follows_for(rig, 55)
+    await follows_for(rig, 530)
     assert (await rig.get(f"/session/{session}")).status == 200
-    await follows_for(rig, 10)
+    await follows_for(rig, 140)
     assert (await rig.get(f"/session/{session}")).status == 404
 
 
-async def follows_for(rig: Rig, minutes: int) -> None:
-    for _ in range(minutes):
-        rig.clock.advance(60.0)
+async def follows_for(rig: Rig, seconds: int) -> None:
+    for _ in range(seconds // 10):
+        rig.clock.advance(10.0)
         await rig.queue()
 
 

@@ -31,7 +31,6 @@ def work_and_kill(url: str, log: Path, words: int) -> list[int]:
     with program(url, log, "work") as child:
         heard = [said(child) for _ in range(words)]
         child.kill()
-        assert child.stdout is not None
         heard += [line for line in child.stdout.read().split("\n") if line]
     return [int(line.split()[1]) for line in heard if line.startswith("accepted")]
 
@@ -75,7 +74,7 @@ def test_nothing_accepted_is_lost_or_done_twice_however_often_it_is_killed(
             accepted += work_and_kill(database_url, log, rng.randint(0, LINES_MAX))
             expire(store)  # in the place of waiting for the dead one's leases
         with program(database_url, log, "drain") as last:
-            assert last.wait(100) == 0
+            assert last.ends(100) == 0
         check_history(store, log, accepted)
         assert store.depths().result(10) == {}
 

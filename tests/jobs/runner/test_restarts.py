@@ -40,7 +40,7 @@ def test_a_job_that_kills_its_program_becomes_a_dead_letter(
         (job_id,) = submit(store, NewJob("letter", "1"))
     for _ in range(3):
         with program(sqlite_url, tmp_path / "log", "suicide") as child:
-            assert child.wait(60) == 9
+            assert child.ends() == 9
     work = script(on_interrupt="retry", attempts=3)
     work.add("letter")
     work.runner.start()
@@ -62,7 +62,7 @@ def test_two_programs_on_one_database_share_the_work_each_job_once(
         for child in children:
             assert said(child) == "holding"  # so each has one, at the same time
         for child in children:
-            child.communicate("\n", timeout=60)
+            child.communicate("\n")
             assert child.returncode == 0
         assert {found(store, one).status for one in mine} == {"completed"}
         assert {found(store, one).attempt for one in mine} == {1}
