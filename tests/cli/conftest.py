@@ -62,11 +62,6 @@ class Desk:
         self.gateway: Gateway
         self.settings: Settings
 
-    @property
-    def is_open(self) -> bool:
-        """The gateway was started."""
-        return hasattr(self, "gateway")
-
     def read_settings(self) -> Settings:
         """Read what a reload finds; a test may put something else there."""
         return self.settings

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 ANYTHING = None
 """Where every text is a value, only none at all is wrong."""
 LONG = "x" * 300
-NOBODY = 9
-"""A port where no gateway is."""
 BODY = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
 
@@ -345,8 +343,6 @@ FLAGS: dict[str, dict[str, Flag]] = {
         "--pace": Flag("0.5", "0", reaches=("pace", 0.5)),
     },
 }  # fmt: skip
-ALONE = ("", "serve", "init", "sim", "node", "sim-node", "demo", "config", "completion")
-"""Verbs that ask no gateway, by their first word: none is started for them."""
 ROWS = [(verb, name) for verb, flags in FLAGS.items() for name in flags]
 VALUES = [(verb, name) for verb, name in ROWS if FLAGS[verb][name].valid is not None]
 
@@ -380,7 +376,7 @@ class Stage:
 
     async def build(self) -> None:
         """Write the files: the settings say where the gateway is, so that no flag has to."""
-        port = self._desk.gateway.port if self._desk.is_open else NOBODY
+        port = self._desk.gateway.port
         (self.folder / "forebay.toml").write_text(f"[server]\nport = {port}\n")
         (self.folder / "other.toml").write_text(f"[server]\nport = {port}\n")
         line = {
@@ -471,14 +467,10 @@ class Stage:
 
 
 @pytest.fixture
-async def stage(
-    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> Stage:
+async def stage(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     """Start a gateway in front of a simulated node, and stop short of serving anything else."""
-    verb = request.node.callspec.params.get("verb", "serve")
-    if verb.partition(" ")[0] not in ALONE:
-        node = await desk.simulated(models=("m",), slots=4, ttft_s=0.0, tokens_per_second=0.0)
-        await desk.start(node, jobs={"database": f"sqlite:///{tmp_path}/jobs.db"})
+    node = await desk.simulated(models=("m",), slots=4, ttft_s=0.0, tokens_per_second=0.0)
+    await desk.start(node, jobs={"database": f"sqlite:///{tmp_path}/jobs.db"})
     made = Stage(desk, tmp_path)
     monkeypatch.chdir(tmp_path)
     await made.build()
