@@ -73,7 +73,10 @@ class Promises:
         return self._longest_s if self._longest_s > self._before_s else self._before_s
 
     def correct(self, raw_s: float, behind_own: bool, forecast: bool) -> tuple[int, float, float]:
-        """Return the kind of a raw estimate, for `learn`, and the p50 and p90 to promise."""
+        """Return the kind of a raw estimate, for `learn`, and the p50 and p90 to promise.
+
+        One that is mostly a `forecast` of what will come above is not corrected.
+        """
         kind = frexp(raw_s)[1] - FIRST_OCTAVE
         if kind < 0:
             kind = 0
