@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from harness.traces.calls import Call
 
 MODES: tuple[Fairness, ...] = ("fifo", "round_robin", "tokens")
-TROUBLES = {"": QUIET, "mix": MIXED, "lost": LOSING}
+TROUBLES = {"": QUIET, "mix": MIXED, "lost": LOSING, "both": MIXED._replace(node_lost=True)}
 SERVEGEN = "servegen"
 GENERATED = "generated"
 HOUR_S = 3600.0

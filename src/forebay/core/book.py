@@ -251,8 +251,7 @@ class Book:
         if entry.lent:
             entry.lent = False
             node.lent += 1
-        del entry.queue.lane.running[entry.id]
-        entry.queue.running -= 1
+        entry.queue.lane.end_run(entry, self.now_s)
         return node
 
     def _choose_within(

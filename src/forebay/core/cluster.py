@@ -247,7 +247,8 @@ class Cluster:
         """Return a lane, new if there is none; one that no node lists is dropped when empty."""
         lane = self.lanes.get((model, family))
         if lane is None:
-            lane = Lane(model, family, self._ranks, self.options.queue_burst())
+            strict = self.options.class_order == "strict"
+            lane = Lane(model, family, self._ranks, self.options.queue_burst(), strict=strict)
             self.lanes[model, family] = lane
             self.models.setdefault(model, set()).add(family)
         return lane

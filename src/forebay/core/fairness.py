@@ -126,8 +126,8 @@ class WaitQueue:
     """What waits in one class and lane: one heap of users by counter, each with its entries."""
 
     __slots__ = (
-        "_pushes", "backlogged", "backlogs", "burst", "charge_max", "clock", "heap", "lane", "pace",
-        "promises", "rank", "returned", "running", "unserved_since_s", "waiting",
+        "_pushes", "backlogged", "backlogs", "burst", "charge_max", "clock", "ended", "heap",
+        "lane", "pace", "promises", "rank", "returned", "running", "unserved_since_s", "waiting",
     )  # fmt: skip
 
     def __init__(self, lane: Lane, rank: int, burst: float) -> None:
@@ -140,6 +140,7 @@ class WaitQueue:
         self.waiting = 0  # live entries, returned ones included
         self.returned = Retries()
         self.running = 0
+        self.ended = 0  # runs, however they ended
         self.charge_max = 0.0  # the largest charge made here
         self.unserved_since_s = 0.0  # when it became non-empty, or was last served
         self.pace = Pace()

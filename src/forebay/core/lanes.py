@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from forebay.core.demand import Demand
 from forebay.core.estimates import ServiceTimes
 from forebay.core.fairness import WaitQueue
 from forebay.core.prefixes import PrefillTime
@@ -26,6 +27,7 @@ class Lane:
     """Requests that the same set of nodes can serve."""
 
     __slots__ = (
+        "demand",
         "family",
         "guests",
         "is_up",
@@ -37,11 +39,14 @@ class Lane:
         "resting",
         "running",
         "slots",
+        "strict",
         "times",
         "unfinished",
     )
 
-    def __init__(self, model: str, family: str, ranks: int, burst: float) -> None:
+    def __init__(
+        self, model: str, family: str, ranks: int, burst: float, *, strict: bool = True
+    ) -> None:
         self.model = model
         self.family = family
         self.nodes: dict[str, Node] = {}  # all that can serve the model when they are online
@@ -53,6 +58,8 @@ class Lane:
         self.unfinished = 0  # everything accepted for it and not ended
         self.slots = 0  # of nodes that are online, resting or not
         self.is_up = False  # whether any node is online, resting or not
+        self.strict = strict  # whether a class runs only when none above it can
+        self.demand = Demand()
         self.times = ServiceTimes()
         self.prefill = PrefillTime()
 
@@ -61,6 +68,18 @@ class Lane:
         online = [node for node in self.listing() if node.state == "online"]
         self.slots = sum(node.slots for node in online)
         self.is_up = bool(online)
+
+    def end_run(self, entry: Entry, now_s: float) -> None:
+        """Take note that an entry no longer runs, for whatever reason."""
+        queue, demand = entry.queue, self.demand
+        del self.running[entry.id]
+        queue.running -= 1
+        queue.ended += 1
+        demand.runs += 1
+        if now_s > entry.since_s:  # not while its model was being loaded
+            demand.work_s += now_s - entry.since_s
+        if now_s >= demand.next_s:
+            demand.mark(self, now_s)
 
     def is_known(self) -> bool:
         """Say whether any node lists the model, whatever its state."""

@@ -3,8 +3,10 @@
 Counted are starts, what they were charged, how far the clock V went, and the slot-seconds that
 passed, all only in time in which someone waited: an idle hour says nothing about a busy one. Slots
 are counted by the second, so that a node that is lost, or comes back, counts at once and not when
-its absence has been measured. A queue below others, or one that shares its nodes with other lanes,
-takes more slot-seconds for each start: that is its share, and it needs no rule of its own.
+its absence has been measured. A queue that shares its nodes with other lanes takes more
+slot-seconds for each start: that is its share, and it needs no rule of its own. So does one below
+other classes, but what these ask for while nobody waits below them counts as well, so that
+`forebay.core.demand` is asked first.
 
 A long wait is judged by a long past and a short one by a short past, so that any span may be asked
 for. Marks are set each second and thinned when they are too many: O(1) to count, O(log) to ask.

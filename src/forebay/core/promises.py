@@ -72,8 +72,11 @@ class Promises:
         """Return the longest of the last waits, 500 to 1,000 of them."""
         return self._longest_s if self._longest_s > self._before_s else self._before_s
 
-    def correct(self, raw_s: float, behind_own: bool) -> tuple[int, float, float]:
-        """Return the kind of a raw estimate, for `learn`, and the p50 and p90 to promise."""
+    def correct(self, raw_s: float, behind_own: bool, forecast: bool) -> tuple[int, float, float]:
+        """Return the kind of a raw estimate, for `learn`, and the p50 and p90 to promise.
+
+        One that is mostly a `forecast` of what will come above is not corrected.
+        """
         kind = frexp(raw_s)[1] - FIRST_OCTAVE
         if kind < 0:
             kind = 0
@@ -83,7 +86,7 @@ class Promises:
             kind += OCTAVES
         p50_s = raw_s
         window = self._ratios[kind]
-        if window is not None:
+        if window is not None and not forecast:
             count = len(window.values)
             trust = count / (count + DOUBT) * FRESH_S / (FRESH_S + raw_s)
             p50_s *= window.value() ** trust

@@ -1,13 +1,15 @@
 """The estimate of one wait, from its position, the pace of its queue and earlier outcomes.
 
 The raw estimate is the larger of two. First, those ahead taken into the slots one by one, and all
-of that stretched by how much slower the queue moves than services end (`forebay.core.pace`): what
-the classes above take is overtaking, and the last part of a round is overtaken like the others.
+of that stretched: below other classes by what these leave (`forebay.core.demand`), else by how much
+slower the queue moves than services end (`forebay.core.pace`). What the classes above take is
+overtaking, and the last part of a round is overtaken like the others.
 Second, where users take turns, the time until the queue's clock reaches the entry's tag
 (`forebay.core.backlogs`), since later arrivals of others go first; at most twice what the clock's
 own speed says, and at most 1.5 x the longest wait there has lately been or that is going on: no
 queue gets much longer than it has been, all at once. Promised is the raw estimate as corrected by
-`forebay.core.promises`.
+`forebay.core.promises`, unless a third of it or more is what classes above will ask for: there the
+outcomes of earlier waits tell what was asked for then, and the estimate what is asked for now.
 """
 
 from __future__ import annotations
@@ -54,8 +56,8 @@ def estimate(queue: WaitQueue, place: Place, now_s: float) -> Estimate | None:
     mean_s = lane.times.mean_s()
     if mean_s is None:
         return None
-    raw_s = _raw_s(queue, place, mean_s, now_s)
-    kind, p50_s, p90_s = queue.promises.correct(raw_s, place[2] > 0.0)
+    raw_s, forecast = _raw_s(queue, place, mean_s, now_s)
+    kind, p50_s, p90_s = queue.promises.correct(raw_s, place[2] > 0.0, forecast)
     header_s = place[0] * _three_digits(mean_s) / (lane.slots or 1)
     header_s = floor(header_s * 1e6 + 0.5) / 1e6  # 10 x 1.1 is 11, not a bit more
     return p50_s, p90_s, header_s, raw_s, kind
@@ -77,7 +79,8 @@ def _three_digits(value: float) -> float:
     return floor(value * scale + 0.5) / scale
 
 
-def _raw_s(queue: WaitQueue, place: Place, mean_s: float, now_s: float) -> float:
+def _raw_s(queue: WaitQueue, place: Place, mean_s: float, now_s: float) -> tuple[float, bool]:
+    """Return the raw estimate, and whether it counts on what the classes above will ask for."""
     ahead, distance, own, account = place
     lane = queue.lane
     slots = lane.slots or 1
@@ -86,12 +89,16 @@ def _raw_s(queue: WaitQueue, place: Place, mean_s: float, now_s: float) -> float
     work_s, starts, charged, travel, grown = queue.pace.last(
         span_s if span_s > SPAN_S else SPAN_S, slots, above, now_s, busy=queue.waiting > 0
     )
-    # What the classes above have grown by will be served before this one gets as much again.
-    net = starts + UNMEASURED - grown
-    each_s = (work_s + UNMEASURED * mean_s) / (net if net > 1.0 else 1.0)
+    each_s = lane.demand.each_s(queue, slots, mean_s, now_s) if queue.rank else None
+    forecast = each_s is not None
+    if each_s is None:
+        # What the classes above have grown by will be served before this one gets as much again.
+        net = starts + UNMEASURED - grown
+        each_s = (work_s + UNMEASURED * mean_s) / (net if net > 1.0 else 1.0)
     sure_s = _sure_s(lane, ahead, slots, mean_s, now_s)
     raw_s = sure_s * each_s / mean_s if mean_s else each_s * ahead / slots
-    if each_s > SHARED * mean_s and queue.rank:
+    shared = each_s > SHARED * mean_s and queue.rank > 0
+    if shared:
         raw_s = max(sure_s, min(raw_s, _longest_s(queue, account, now_s)))
     if distance > 0.0 and travel > 0.0 and account is not None:
         most_s = CLOCK_MOST * distance * work_s / (travel * slots)
@@ -104,7 +111,7 @@ def _raw_s(queue: WaitQueue, place: Place, mean_s: float, now_s: float) -> float
                 distance, own + above * cost, account, capacity, most_s, queue.pace.busy_s
             )
             raw_s = flow_s if flow_s > raw_s else raw_s
-    return raw_s if raw_s > RAW_MIN_S else RAW_MIN_S
+    return (raw_s if raw_s > RAW_MIN_S else RAW_MIN_S), shared and forecast
 
 
 def _sure_s(lane: Lane, ahead: int, slots: int, mean_s: float, now_s: float) -> float:
@@ -122,4 +129,6 @@ def _longest_s(queue: WaitQueue, account: Account | None, now_s: float) -> float
     oldest = account.head() if account is not None and account.live else queue.best()
     if oldest is not None and now_s - oldest.since_s > longest_s:
         longest_s = now_s - oldest.since_s
+    if longest_s <= 0.0:  # nobody has waited yet: as long as the lane has been seen to run
+        longest_s = queue.lane.demand.known_s(now_s)
     return LONGEST_MOST * longest_s if longest_s > 0.0 else UNBOUNDED_S
