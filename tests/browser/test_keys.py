@@ -89,10 +89,12 @@ async def test_keys_are_made_on_the_page_and_shown_once(site: Site) -> None:
     asked = {
         "name": "team", "user": "ann", "models": "m, other", "max_running": "3",
         "requests_per_minute": "60", "tokens_per_minute": "5000", "tokens_per_day": "90000",
+        "weight": "2.5",
     }  # fmt: skip
     for name, value in asked.items():
         await form.locator(f"[name={name}]").fill(value)
     await form.locator("[name=max_priority]").select_option("normal")
+    await form.get_by_label("リクエストが利用者名を指定できる").check()
     assert await page.evaluate("document.documentElement.scrollWidth") <= 390
     assert await found_by_axe(page) == []
     async with page.expect_response(lambda got: got.request.method == "POST") as answered:
@@ -101,11 +103,28 @@ async def test_keys_are_made_on_the_page_and_shown_once(site: Site) -> None:
     assert {name: made[name] for name in asked} == {
         "name": "team", "user": "ann", "models": ["m", "other"], "max_running": 3,
         "requests_per_minute": 60, "tokens_per_minute": 5000, "tokens_per_day": 90000,
+        "weight": 2.5,
     }  # fmt: skip
-    assert (made["max_priority"], made["admin"], made["created_by"]) == ("normal", False, "boss")
+    rest = (made["max_priority"], made["trust_user"], made["admin"], made["created_by"])
+    assert rest == ("normal", True, False, "boss")
     await page.get_by_role("dialog").get_by_role("button", name="閉じる").click()
     await expect(rows.locator("th")).to_have_text(["boss", "team"])
     await rows.nth(1).get_by_role("button", name="team を失効させる").click()
     await rows.nth(1).get_by_role("button", name="はい、失効させます").click()
     await expect(rows).to_have_count(1)
     assert await status_with(site, made["key"]) == 401
+
+
+async def test_a_limit_that_is_no_number_is_shown_where_it_is_even_when_folded(site: Site) -> None:
+    await site.start(await site.node())
+    page = await site.blank()
+    await page.goto(site.url)
+    await (await unfold(page, "Keys")).get_by_role("button", name="New key…").click()
+    dialog = page.get_by_role("dialog", name="New key")
+    await dialog.get_by_label("Name", exact=True).fill("boss")
+    folded = dialog.locator("details")
+    await folded.locator("summary").click()
+    await dialog.get_by_label("Weight").fill("0")
+    await folded.locator("summary").click()
+    await dialog.get_by_role("button", name="Make the key").click()
+    await expect(dialog.get_by_label("Weight")).to_be_focused()
