@@ -79,6 +79,15 @@ async def test_keys_are_made_on_the_page_and_shown_once(site: Site) -> None:
     rows = listed.locator("tbody tr")
     await expect(rows.locator("th")).to_have_text(["boss"])  # this tab uses it
 
+
+async def test_a_key_is_made_on_a_phone_with_every_setting_and_revoked(site: Site) -> None:
+    await site.start(await site.node(), keys=keys())
+    page = await site.blank(bypass_csp=True)
+    await page.goto(site.url)
+    await give_key(page, ADMIN_KEY)
+    await unfold(page, "Keys")
+    listed = page.locator("#key-list")  # whatever its heading says
+    rows = listed.locator("tbody tr")
     await page.set_viewport_size(PHONE["viewport"])
     await page.get_by_label("Language").select_option("ja")
     await page.get_by_label("配色").select_option("dark")
@@ -87,7 +96,7 @@ async def test_keys_are_made_on_the_page_and_shown_once(site: Site) -> None:
     form = page.locator("#new-key-form")
     await form.locator("summary").click()
     asked = {
-        "name": "team", "user": "ann", "models": "m, other", "max_running": "3",
+        "name": "ann", "user": "ann", "models": "m, other", "max_running": "3",
         "requests_per_minute": "60", "tokens_per_minute": "5000", "tokens_per_day": "90000",
         "weight": "2.5",
     }  # fmt: skip
@@ -101,17 +110,17 @@ async def test_keys_are_made_on_the_page_and_shown_once(site: Site) -> None:
         await form.get_by_role("button", name="キーを作る").click()
     made = await (await answered.value).json()
     assert {name: made[name] for name in asked} == {
-        "name": "team", "user": "ann", "models": ["m", "other"], "max_running": 3,
+        "name": "ann", "user": "ann", "models": ["m", "other"], "max_running": 3,
         "requests_per_minute": 60, "tokens_per_minute": 5000, "tokens_per_day": 90000,
         "weight": 2.5,
     }  # fmt: skip
     rest = (made["max_priority"], made["trust_user"], made["admin"], made["created_by"])
     assert rest == ("normal", True, False, "boss")
     await page.get_by_role("dialog").get_by_role("button", name="閉じる").click()
-    await expect(rows.locator("th")).to_have_text(["boss", "team"])
-    await rows.nth(1).get_by_role("button", name="team を失効させる").click()
-    await rows.nth(1).get_by_role("button", name="はい、失効させます").click()
-    await expect(rows).to_have_count(1)
+    await expect(rows.locator("th")).to_have_text(["team", "boss", "ann"])
+    await rows.nth(2).get_by_role("button", name="ann を失効させる").click()
+    await rows.nth(2).get_by_role("button", name="はい、失効させます").click()
+    await expect(rows).to_have_count(2)
     assert await status_with(site, made["key"]) == 401
 
 
