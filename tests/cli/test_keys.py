@@ -60,6 +60,19 @@ def test_what_it_may_do_is_in_the_block_too(tmp_path: Path) -> None:
     assert (key.admin, key.user, key.models, key.max_running) == (True, "ann", ("m",), 4)
 
 
+@pytest.mark.parametrize(
+    ("assignment", "wrong"),
+    [
+        ("weight=0", "--set weight: it is below 1e-06, got 0; write 1e-06 or more."),
+        ("max_runing=3", "--set max_runing: it is not a setting; did you mean max_running?"),
+    ],
+)
+def test_what_cannot_be_set_is_refused_with_what_can(assignment: str, wrong: str) -> None:
+    done = CliRunner().invoke(app, ["keys", "new", "a", "--offline", "--set", assignment])
+    assert (done.exit_code, done.stdout) == (exits.USAGE, "")
+    assert f"{wrong} Nothing was created." in " ".join(done.stderr.split())
+
+
 def test_where_no_gateway_answers_it_prints_the_block_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

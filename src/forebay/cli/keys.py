@@ -15,6 +15,7 @@ from forebay.cli.gateway import AsJson, GatewayClient, GatewayUrl, KeyEnv
 from forebay.cli.invocation import with_url
 from forebay.cli.output.console import fail, say, tell, tell_json
 from forebay.cli.output.text import printable
+from forebay.cli.verbs import SynonymGroup
 
 if TYPE_CHECKING:
     from forebay.settings import KeySettings
@@ -24,6 +25,7 @@ BYTES = 32
 
 keys_app = typer.Typer(
     name="keys",
+    cls=SynonymGroup,
     help="List, create and revoke API keys.",
     epilog="Keys created at a gateway are stored as digests in the database of its jobs.",
     no_args_is_help=True,
@@ -90,8 +92,8 @@ def new(  # noqa: PLR0913 - Typer reads the options from the signature
     Where no gateway answers, or with --offline, print the block for forebay.toml that lets it in.
     """
     text = f"fb-{secrets.token_urlsafe(BYTES)}"
-    chosen = {"admin": admin, "user": user, **_assigned(assignments or ())}
-    key = _key(name, text, {key: value for key, value in chosen.items() if value})
+    given = {key: value for key, value in (("admin", admin), ("user", user)) if value}
+    key = _key(name, text, {**given, **_assigned(assignments or ())})
     where = None if offline else _make_there(key, url, key_env)
     shown: dict[str, Any] = {"name": key.name, "key": text, "key_sha256": key.key_sha256}
     if where is None:
@@ -162,7 +164,8 @@ def _key(name: str, text: str, chosen: dict[str, Any]) -> KeySettings:
                 code=USAGE,
             )
         option = "--user" if problem.key == "user" else f"--set {problem.key}"
-        fail(f"{option}: it {problem.wrong}; {problem.instead}. Nothing was created.", code=USAGE)
+        advice = problem.instead if problem.instead.endswith("?") else f"{problem.instead}."
+        fail(f"{option}: it {problem.wrong}; {advice} Nothing was created.", code=USAGE)
 
 
 def _assigned(assignments: list[str] | tuple[()]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from forebay.cli.offers import model_names, one_of, request_ids
 from forebay.cli.output.console import fail, say, tell, tell_json
 from forebay.cli.output.tables import plain_table, show
 from forebay.cli.output.text import printable, short
+from forebay.cli.verbs import SynonymGroup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 queue_app = typer.Typer(
     name="queue",
+    cls=SynonymGroup,
     help="List, show and cancel the requests of a gateway.",
     epilog="A key sees its own requests, an admin all of them. Prompts are never shown.",
     no_args_is_help=True,
