@@ -118,6 +118,9 @@ async def test_a_key_is_made_on_a_phone_with_every_setting_and_revoked(site: Sit
     assert rest == ("normal", True, False, "boss")
     await page.get_by_role("dialog").get_by_role("button", name="閉じる").click()
     await expect(rows.locator("th")).to_have_text(["team", "boss", "ann"])
+    limits = "同時 3, 60 リクエスト/分, 5,000 トークン/分, 90,000 トークン/日, 重み 2.5"
+    await expect(rows.nth(2)).to_contain_text(limits)
+    await expect(rows.nth(2)).to_contain_text("ann/*")
     await rows.nth(2).get_by_role("button", name="ann を失効させる").click()
     await rows.nth(2).get_by_role("button", name="はい、失効させます").click()
     await expect(rows).to_have_count(2)

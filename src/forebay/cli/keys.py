@@ -18,6 +18,7 @@ from forebay.cli.output.text import printable
 from forebay.cli.verbs import SynonymGroup
 
 if TYPE_CHECKING:
+    from forebay.sdk.records import ApiKey
     from forebay.settings import KeySettings
 
 BYTES = 32
@@ -48,22 +49,41 @@ def list_keys(url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = Fa
     elif reply.value.data:
         from forebay.cli.output.tables import plain_table, show
 
-        table = plain_table("Key", "User", "Admin", "Models", "Priority", "Running", "Of", "Made")
+        table = plain_table(
+            "Key", "User", "Admin", "Models", "Priority", "Limits", "From", "Created"
+        )
         for key in reply.value.data:
-            table.add_row(
-                printable(key.name),
-                printable(key.user),
-                "yes" if key.admin else "no",
-                printable(",".join(key.models)) or "all",
-                printable(key.max_priority),
-                str(key.max_running or "any"),
-                "the settings" if key.origin == "settings" else printable(key.created_by) or "-",
-                printable(key.created_at or "-"),
-            )
+            table.add_row(*_row(key))
         show(table)
     else:
         making = with_url("keys new NAME --admin", client.url)
         tell(f"There are no keys: everyone may call. Create the first with: {making}")
+
+
+def _row(key: ApiKey) -> list[str]:
+    limits = [
+        f"{most:,} {what}"
+        for most, what in (
+            (key.max_running, "at once"),
+            (key.requests_per_minute, "requests/min"),
+            (key.tokens_per_minute, "tokens/min"),
+            (key.tokens_per_day, "tokens/day"),
+        )
+        if most
+    ]
+    if key.weight != 1:
+        limits.append(f"weight {key.weight:g}")
+    maker = f"key {printable(key.created_by)}" if key.created_by else "this machine"
+    return [
+        printable(key.name),
+        printable(f"{key.user}/*" if key.trust_user else key.user),  # any that a request names
+        "yes" if key.admin else "no",
+        printable(",".join(key.models)) or "all",
+        printable(key.max_priority),
+        ", ".join(limits) or "none",
+        "settings" if key.origin == "settings" else maker,
+        printable(key.created_at or "-"),
+    ]
 
 
 @keys_app.command()

@@ -102,7 +102,7 @@ def _waits(
     groups: Callable[[ReplaySummary], Mapping[str, GroupSummary]],
     names: Sequence[str],
 ) -> Table:
-    """Return p50, p95 and the longest wait of each group, and the share completed if not all were."""
+    """Return p50, p95 and the longest wait of each group, and what share of it was completed."""
     table = _table(f"{title}: {' / '.join(RANKS)}", columns)
     for name in names:
         cells = []
