@@ -98,6 +98,13 @@ def test_a_misspelt_option_is_answered_with_the_nearest_on_one_line(
     assert done.stderr.count("\n") == 1
 
 
+def test_a_value_that_is_no_choice_is_answered_with_the_choices() -> None:
+    done = CliRunner().invoke(app, ["usage", "--by", "team"])
+    assert done.exit_code == exits.USAGE
+    wrong = "invalid value for '--by': 'team' is not one of 'key', 'user', 'model'."
+    assert wrong in " ".join(done.stderr.split())
+
+
 def test_each_exit_status_is_documented_and_told_by_help() -> None:
     rows = dict(re.findall(r"^\| (\d+) \| (.+) \|$", PAGE.read_text(), re.MULTILINE))
     assert {int(status): words for status, words in rows.items()} == exits.MEANINGS

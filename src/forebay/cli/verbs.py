@@ -300,5 +300,5 @@ def _sentence(wrong: Any) -> str:
         words = f"no such option: {wrong.option_name}."
         return f"{words} Did you mean {' or '.join(sorted(near)[:3])}?" if near else words
     text = " ".join(wrong.format_message().split())
-    text = (text[:1].lower() + text[1:]).replace(*NO_NUMBER)
+    text = (text[:1].lower() + text[1:]).replace(*NO_NUMBER).replace("Value error, ", "")
     return text if text.endswith((".", "?")) else f"{text}."

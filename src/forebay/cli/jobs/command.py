@@ -187,10 +187,8 @@ def list_jobs(  # noqa: PLR0913 - Typer reads the options from the signature
     elif status or task_type or model or before:
         tell(f"There are no such jobs. All of them: {at_gateway('jobs list')}")
     else:
-        tell(
-            "There are no jobs. Submit one with: "
-            'forebay jobs submit chat --model MODEL --prompt "Why is the sky blue?"'
-        )
+        submit = 'jobs submit chat --model MODEL --prompt "Why is the sky blue?"'
+        tell(f"There are no jobs. Submit one with: {at_gateway(submit)}")
 
 
 @jobs_app.command("show")
