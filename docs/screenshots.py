@@ -69,6 +69,9 @@ def try_it(page: Page, copies: int) -> None:
 
 def main() -> None:
     """Take all pictures."""
+    fonts = subprocess.run(["fc-list", ":lang=ja"], capture_output=True, check=True)
+    if not fonts.stdout:
+        sys.exit("no font with Japanese: install one, such as Debian's fonts-noto-cjk")
     program = next(path for name in BROWSERS if (path := shutil.which(name)))
     desk = {"viewport": {"width": 1280, "height": 1000}, "reduced_motion": "reduce"}
     phone = {"viewport": {"width": 390, "height": 844}, "reduced_motion": "reduce"}

@@ -79,6 +79,15 @@ async def test_keys_are_made_on_the_page_and_shown_once(site: Site) -> None:
     rows = listed.locator("tbody tr")
     await expect(rows.locator("th")).to_have_text(["boss"])  # this tab uses it
 
+
+async def test_a_key_is_made_on_a_phone_with_every_setting_and_revoked(site: Site) -> None:
+    await site.start(await site.node(), keys=keys())
+    page = await site.blank(bypass_csp=True)
+    await page.goto(site.url)
+    await give_key(page, ADMIN_KEY)
+    await unfold(page, "Keys")
+    listed = page.locator("#key-list")  # whatever its heading says
+    rows = listed.locator("tbody tr")
     await page.set_viewport_size(PHONE["viewport"])
     await page.get_by_label("Language").select_option("ja")
     await page.get_by_label("配色").select_option("dark")
@@ -87,25 +96,47 @@ async def test_keys_are_made_on_the_page_and_shown_once(site: Site) -> None:
     form = page.locator("#new-key-form")
     await form.locator("summary").click()
     asked = {
-        "name": "team", "user": "ann", "models": "m, other", "max_running": "3",
+        "name": "ann", "user": "ann", "models": "m, other", "max_running": "3",
         "requests_per_minute": "60", "tokens_per_minute": "5000", "tokens_per_day": "90000",
+        "weight": "2.5",
     }  # fmt: skip
     for name, value in asked.items():
         await form.locator(f"[name={name}]").fill(value)
     await form.locator("[name=max_priority]").select_option("normal")
+    await form.get_by_label("リクエストが利用者名を指定できる").check()
     assert await page.evaluate("document.documentElement.scrollWidth") <= 390
     assert await found_by_axe(page) == []
     async with page.expect_response(lambda got: got.request.method == "POST") as answered:
         await form.get_by_role("button", name="キーを作る").click()
     made = await (await answered.value).json()
     assert {name: made[name] for name in asked} == {
-        "name": "team", "user": "ann", "models": ["m", "other"], "max_running": 3,
+        "name": "ann", "user": "ann", "models": ["m", "other"], "max_running": 3,
         "requests_per_minute": 60, "tokens_per_minute": 5000, "tokens_per_day": 90000,
+        "weight": 2.5,
     }  # fmt: skip
-    assert (made["max_priority"], made["admin"], made["created_by"]) == ("normal", False, "boss")
+    rest = (made["max_priority"], made["trust_user"], made["admin"], made["created_by"])
+    assert rest == ("normal", True, False, "boss")
     await page.get_by_role("dialog").get_by_role("button", name="閉じる").click()
-    await expect(rows.locator("th")).to_have_text(["boss", "team"])
-    await rows.nth(1).get_by_role("button", name="team を失効させる").click()
-    await rows.nth(1).get_by_role("button", name="はい、失効させます").click()
-    await expect(rows).to_have_count(1)
+    await expect(rows.locator("th")).to_have_text(["team", "boss", "ann"])
+    limits = "同時 3, 60 リクエスト/分, 5,000 トークン/分, 90,000 トークン/日, 重み 2.5"
+    await expect(rows.nth(2)).to_contain_text(limits)
+    await expect(rows.nth(2)).to_contain_text("ann/*")
+    await rows.nth(2).get_by_role("button", name="ann を失効させる").click()
+    await rows.nth(2).get_by_role("button", name="はい、失効させます").click()
+    await expect(rows).to_have_count(2)
     assert await status_with(site, made["key"]) == 401
+
+
+async def test_a_limit_that_is_no_number_is_shown_where_it_is_even_when_folded(site: Site) -> None:
+    await site.start(await site.node())
+    page = await site.blank()
+    await page.goto(site.url)
+    await (await unfold(page, "Keys")).get_by_role("button", name="New key…").click()
+    dialog = page.get_by_role("dialog", name="New key")
+    await dialog.get_by_label("Name", exact=True).fill("boss")
+    folded = dialog.locator("details")
+    await folded.locator("summary").click()
+    await dialog.get_by_label("Weight").fill("0")
+    await folded.locator("summary").click()
+    await dialog.get_by_role("button", name="Make the key").click()
+    await expect(dialog.get_by_label("Weight")).to_be_focused()

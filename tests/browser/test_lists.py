@@ -63,7 +63,7 @@ async def test_a_job_is_found_opened_cancelled_and_tried_again(site: Site) -> No
     await jobs.get_by_label("Show").select_option("cancelled")
     await expect(rows).to_have_count(1)
     await rows.first.get_by_role("button", name=f"Try job {first} again").click()
-    await expect(jobs).to_contain_text("No such job.")
+    await expect(jobs).to_contain_text("No jobs.")
     await jobs.get_by_label("Show").select_option("")
     await jobs.get_by_label("Find").fill("no such thing")
     await expect(jobs).to_contain_text("Nothing in the list has that.")

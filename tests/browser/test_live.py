@@ -46,6 +46,9 @@ async def test_the_numbers_follow_the_queue_while_the_page_is_open(site: Site) -
     await expect(figure(page, "waiting")).to_have_text("0")
     await expect(figure(page, "served_minute")).to_have_text("3")
     await expect(page.locator("#nodes .cells i.used")).to_have_count(0)
+    waits = page.locator(".figure").nth(1)
+    await expect(waits.locator("h3")).to_have_text("Time in line, 95% within, by priority")
+    await expect(waits.locator(".legend-name")).to_have_text(["high", "normal"])
 
 
 async def test_the_time_line_shows_who_waited_to_eyes_keys_and_readers(site: Site) -> None:

@@ -14,10 +14,12 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 HISTORY = """async () => {
   const { History } = await import("/dashboard/history.js");
   const sample = (waiting) => ({ depth: { normal: waiting }, processing: 1, served: 2, rejected: 0,
-    wait_p50_seconds: null, wait_p95_seconds: null });
+    wait_p50_seconds: null, wait_p95_seconds: null,
+    wait_p95_seconds_by_priority: { normal: waiting / 10 } });
   const told = (number, depth) => ({ at: "2026-01-01T00:00:10.000Z", sample_number: number,
     depth: { normal: depth }, processing: depth, served: depth, rejected: depth,
-    wait_p50_seconds: depth, wait_p95_seconds: depth });
+    wait_p50_seconds: depth, wait_p95_seconds: depth,
+    wait_p95_seconds_by_priority: { normal: depth } });
   const history = new History();
   const seen = {};
   history.replace(["normal"], told(5000, new Array(2000).fill(7)));
@@ -26,6 +28,7 @@ HISTORY = """async () => {
     history.add(5001, sample(1), "2026-01-01T00:00:11.500Z")];
   history.add(5004, sample(3), "2026-01-01T00:00:14.000Z");
   seen.gap = [5000, 5001, 5002, 5003, 5004].map((n) => history.at(history.depth.normal, n));
+  seen.waits = [5000, 5001, 5002, 5004].map((n) => history.at(history.waits.normal, n));
   seen.still = history.length;
   seen.sum = history.sum(history.columns.served, 5001, 5004);
   seen.time = new Date(history.timeOf(5001)).toISOString();
@@ -84,6 +87,7 @@ async def test_the_history_is_bounded_shows_gaps_and_begins_anew_after_a_restart
         "bounded": 900,
         "twice": [True, False],
         "gap": [7, 1, None, None, 3],
+        "waits": [7, 0.1, None, 0.3],
         "still": 900,
         "sum": 4,
         "time": "2026-01-01T00:00:11.000Z",

@@ -171,7 +171,7 @@ def test_check_tells_of_risks_and_counts_them_only_when_it_is_strict() -> None:
     assert done.exit_code == 0
     assert "But look at 2 warnings:" in done.stdout
     assert "queue.max_per_user (file forebay.toml:5)" in done.stdout
-    assert "forebay keys new NAME" in done.stdout
+    assert "forebay keys new NAME --admin" in done.stdout
     assert run("check", "--strict").exit_code == 2
     answer = json.loads(run("check", "--strict", "--json").stdout)
     assert (answer["ok"], len(answer["warnings"])) == (False, 2)

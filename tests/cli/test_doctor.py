@@ -90,8 +90,9 @@ async def test_doctor_finds_nothing_wrong_with_a_machine_that_is_well(desk: Desk
     assert {state for told in found.values() for state, _, _ in told} == {"ok"}
     assert set(found) == {"settings", "port", "nodes", "slots", "clock", "database", "files"}
     assert "gpu (sim) is online: m" in found["nodes"][0][1]
-    done = await run("doctor", "--set", f'nodes=[{{name="gpu", url="{node.url}"}}]')
-    assert "No problem" in done.stdout
+    done = await run("doctor", "--set", "server.port=0", "--set", "usage.retention_days=3")
+    start = "forebay serve --set server.port=0 --set usage.retention_days=3"
+    assert f"No problems, no warnings. Start the gateway with: {start}" in done.stdout
 
 
 async def test_doctor_knows_a_gateway_on_the_port_from_another_program(
@@ -100,6 +101,9 @@ async def test_doctor_knows_a_gateway_on_the_port_from_another_program(
     gateway = await desk.start()
     state, told, _ = (await checks(port=gateway.port))["port"][0]
     assert (state, "a gateway runs on" in told) == ("ok", True)
+    done = await run("doctor", "--set", f"server.port={gateway.port}")
+    assert "no warnings." in done.stdout.lower()
+    assert "Start the gateway" not in done.stdout
     monkeypatch.setattr("forebay.cli.doctor.machine.ANSWER_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         state, told, instead = (await checks(port=taken.getsockname()[1]))["port"][0]

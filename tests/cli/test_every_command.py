@@ -60,10 +60,27 @@ def test_a_misspelt_command_is_answered_with_the_nearest(name: str) -> None:
 @pytest.mark.parametrize(("word", "verb"), list(MEANT.items()), ids=list(MEANT))
 def test_a_word_that_means_a_command_is_answered_with_it(word: str, verb: str) -> None:
     assert word not in VERBS
-    if verb in VERBS:
-        done = CliRunner().invoke(app, [word])
-        assert done.exit_code == exits.USAGE
-        assert f"no such command '{word}'. Did you mean '{verb}'?" in done.stderr
+    done = CliRunner().invoke(app, [word])
+    assert done.exit_code == exits.USAGE
+    assert f"no such command '{word}'. Did you mean '{verb}'?" in done.stderr
+    meant = CliRunner().invoke(app, [*verb.split(), *([] if verb[0] == "-" else ["--help"])])
+    assert meant.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "verb"),
+    [
+        ("keys create", "new"), ("keys delete", "revoke"), ("nodes rm", "remove"),
+        ("nodes stop", "drain"), ("queue kill", "cancel"), ("queue get", "show"),
+        ("jobs create", "submit"), ("jobs rm", "cancel"), ("sessions close", "delete"),
+        ("batch status", "show"), ("config validate", "check"), ("config print", "show"),
+    ],
+)  # fmt: skip
+def test_a_word_that_means_a_verb_of_a_group_is_answered_with_it(words: str, verb: str) -> None:
+    group, word = words.split()
+    done = CliRunner().invoke(app, [group, word, "x"])
+    assert done.exit_code == exits.USAGE
+    assert f"no such command '{word}'. Did you mean '{verb}'?" in done.stderr
 
 
 @pytest.mark.parametrize(("name", "command"), VERBS_OF_ALL, ids=[name for name, _ in VERBS_OF_ALL])
@@ -75,6 +92,13 @@ def test_a_misspelt_option_is_answered_with_the_nearest_on_one_line(
     assert "no such option: --hlep. Did you mean --help" in done.stderr
     assert f"Help: forebay {name} --help" in done.stderr or "Usage" not in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_value_that_is_no_choice_is_answered_with_the_choices() -> None:
+    done = CliRunner().invoke(app, ["usage", "--by", "team"])
+    assert done.exit_code == exits.USAGE
+    wrong = "invalid value for '--by': 'team' is not one of 'key', 'user', 'model'."
+    assert wrong in " ".join(done.stderr.split())
 
 
 def test_each_exit_status_is_documented_and_told_by_help() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,19 @@ def test_what_it_may_do_is_in_the_block_too(tmp_path: Path) -> None:
     assert (key.admin, key.user, key.models, key.max_running) == (True, "ann", ("m",), 4)
 
 
+@pytest.mark.parametrize(
+    ("assignment", "wrong"),
+    [
+        ("weight=0", "--set weight: it is below 1e-06, got 0; write 1e-06 or more."),
+        ("max_runing=3", "--set max_runing: it is not a setting; did you mean max_running?"),
+    ],
+)
+def test_what_cannot_be_set_is_refused_with_what_can(assignment: str, wrong: str) -> None:
+    done = CliRunner().invoke(app, ["keys", "new", "a", "--offline", "--set", assignment])
+    assert (done.exit_code, done.stdout) == (exits.USAGE, "")
+    assert f"{wrong} Nothing was created." in " ".join(done.stderr.split())
+
+
 def test_where_no_gateway_answers_it_prints_the_block_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,13 +96,19 @@ async def test_keys_are_made_listed_and_revoked_at_a_running_gateway(
     boss = {"BOSS": made["key"]}
     denied = await desk.run("keys", "list")
     assert denied.exit_code == exits.NOT_ALLOWED
-    done = await desk.run("keys", "new", "team-a", "--user", "ann", "--key-env", "BOSS", **boss)
+    team = ("keys", "new", "team-a", "--user", "ann", "--set", "tokens_per_day=90000")
+    more = ("--set", "max_running=4", "--set", "weight=2.5", "--set", "trust_user=true")
+    done = await desk.run(*team, *more, "--key-env", "BOSS", **boss)
     assert done.exit_code == 0
     (text,) = [line for line in done.stdout.splitlines() if line.startswith("fb-")]
     listed = await desk.run("keys", "list", "--key-env", "BOSS", **boss)
     first, *rows = listed.stdout.splitlines()
     assert first.split()[:3] == ["Key", "User", "Admin"]
-    assert [row.split()[:3] for row in rows] == [["boss", "boss", "yes"], ["team-a", "ann", "no"]]
+    assert [re.split("  +", row)[:-1] for row in rows] == [
+        ["boss", "boss", "yes", "all", "high", "none", "this machine"],
+        ["team-a", "ann/*", "no", "all", "high", "4 at once, 90,000 tokens/day, weight 2.5",
+            "key boss"],
+    ]  # fmt: skip
     assert text not in listed.stdout
     gone = await desk.run("keys", "revoke", "team-a", "--key-env", "BOSS", **boss)
     assert gone.exit_code == 0

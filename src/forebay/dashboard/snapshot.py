@@ -208,6 +208,7 @@ class TimelineSample(Struct, frozen=True):
     rejected: int
     wait_p50_seconds: float | None
     wait_p95_seconds: float | None
+    wait_p95_seconds_by_priority: dict[str, float | None] = {}
 
 
 class DashboardSnapshot(Struct, frozen=True):

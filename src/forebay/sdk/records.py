@@ -12,6 +12,7 @@ class ApiKey(Struct, frozen=True):
     origin: str = "settings"
     """`settings` for a block of the settings file, `made` for one made at run time."""
     user: str = ""
+    trust_user: bool = False
     max_priority: str = ""
     models: list[str] = []
     max_running: int = 0

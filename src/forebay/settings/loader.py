@@ -203,7 +203,7 @@ def parse_node(given: Mapping[str, Any]) -> NodeSettings:
     try:
         return NodeSettings(**given)
     except ValidationError as error:
-        raise SettingsError(problems_of(error)) from None
+        raise SettingsError(problems_of(error, "nodes")) from None
 
 
 def parse_key(given: Mapping[str, Any]) -> KeySettings:
@@ -211,11 +211,14 @@ def parse_key(given: Mapping[str, Any]) -> KeySettings:
     try:
         return KeySettings(**given)
     except ValidationError as error:
-        raise SettingsError(problems_of(error)) from None
+        raise SettingsError(problems_of(error, "keys")) from None
 
 
-def problems_of(error: ValidationError) -> Iterable[SettingsProblem]:
-    """Yield the problems behind a validation error, each with its dotted key."""
+def problems_of(error: ValidationError, alone: str = "") -> Iterable[SettingsProblem]:
+    """Yield the problems behind a validation error, each with its dotted key.
+
+    `alone` is the kind of block, where the error is of one by itself.
+    """
     for details in error.errors(include_url=False):
         key = dotted(details["loc"])
         if details["type"] == REFUSED:
@@ -223,7 +226,7 @@ def problems_of(error: ValidationError) -> Iterable[SettingsProblem]:
                 joint = "." if key and problem.key else ""
                 yield problem._replace(key=f"{key}{joint}{problem.key}")
         elif details["type"] == "extra_forbidden":
-            yield _unknown(details["loc"])
+            yield _unknown(details["loc"], alone)
         else:
             yield _in_words(key, details)
 
@@ -243,10 +246,10 @@ def dotted(place: tuple[int | str, ...]) -> str:
     return key
 
 
-def _unknown(place: tuple[int | str, ...]) -> SettingsProblem:
+def _unknown(place: tuple[int | str, ...], alone: str) -> SettingsProblem:
     """Suggest a name for one that a block does not know; sections were checked before."""
     *block, name = place
-    known = blocks()[str(block[0]) if block else "nodes"].model_fields  # else a node by itself
+    known = blocks()[str(block[0]) if block else alone].model_fields
     suggestion = dotted((*block, nearest(str(name), known)))
     return SettingsProblem(dotted(place), "is not a setting", f"did you mean {suggestion}?")
 

@@ -64,7 +64,9 @@ def _nodes(nodes: tuple[NodeSettings, ...]) -> Iterable[str]:
 def _keys(settings: Settings) -> Iterable[str]:
     if not settings.keys:
         warning = (
-            "" if is_loopback_name(settings.server.host) else " Make one: forebay keys new NAME."
+            ""
+            if is_loopback_name(settings.server.host)
+            else " Create one: forebay keys new NAME --admin."
         )
         yield f"No keys: anyone who can reach it may use it.{warning}"
     for key in settings.keys:
@@ -161,14 +163,14 @@ def _exposure_risks(settings: Settings) -> Iterable[SettingsProblem]:
             yield SettingsProblem(
                 "server.cors_origins",
                 '"*" without keys lets every web page that is opened here use the models',
-                "name the origins that may, or make a key: forebay keys new NAME",
+                "name the origins that may, or create a key: forebay keys new NAME --admin",
             )
         return
     if not settings.keys:
         yield SettingsProblem(
             "keys",
             f"there are none, so anyone who can reach {server.host} may use every model",
-            'make one: forebay keys new NAME, or write server.host = "127.0.0.1"',
+            'create one: forebay keys new NAME --admin, or write server.host = "127.0.0.1"',
         )
     elif not server.tls_cert and not server.trusted_proxies:
         yield SettingsProblem(

@@ -191,9 +191,9 @@ def figures_for(view: TopView, cells: int) -> list[Figure]:
         Figure(brief(queue.average_wait_seconds), "", "mean wait"),
         Figure(counted(queue.served_per_minute), "", "completed / min"),
         Figure(counted(rejected), "", "refused / min", rejected > 0),
-        Figure(brief(queue.average_service_seconds), "", "average run"),
+        Figure(brief(queue.average_service_seconds), "", "mean run"),
         Figure(counted(queue.timeouts_total), "", "timed out"),
-        Figure(counted(queue.served_total), "", "served in all"),
+        Figure(counted(queue.served_total), "", "completed in all"),
         Figure(counted(queue.model_swaps_total), "", "model swaps"),
     )
     return list(found[: max(2, cells // 16, min(5, cells // 12))])
@@ -240,21 +240,21 @@ def queue_bars(view: TopView, cells: int, rows: int) -> list[Text]:
 
 
 def queue_chart(view: TopView, cells: int, rows: int) -> list[Text]:
-    """Return depth, and below it, in a third of the rows, what was served."""
-    columns = max(1, cells - 18)
+    """Return depth, and below it, in a third of the rows, what was completed."""
+    columns = max(1, cells - 19)
     minutes = max(1, round(columns * step(columns) / 60))
     made = [heading(f"Last {minutes} min, {step(columns)} s a column", cells)]
     low = max(1, (rows - 1) // 3)
     for name, style, values, height in (
         ("waiting", BUSY, view.timeline.depth(columns), rows - 1 - low),
-        ("served", GOOD, view.timeline.served(columns), low),
+        ("completed", GOOD, view.timeline.served(columns), low),
     ):
         top = max(values, default=0)
         drawn = chart([0] * (columns - len(values)) + values, top, height)
         for row, text in enumerate(drawn, 1):
             most = f" max {counted(top)}" if row == 1 else ""
             label = name if row == height else ""
-            made.append(line(f"{label:9}", (text, style), (most, DIM)))
+            made.append(line(f"{label:10}", (text, style), (most, DIM)))
     return made
 
 

@@ -79,7 +79,7 @@ async def test_at_a_terminal_a_request_is_a_short_line_for_people(rig: Rig) -> N
     assert all(re.fullmatch(r"\d\d:\d\d:\d\d", at) for at, _ in lines)
     assert [rest for _, rest in lines] == [
         "/v1/chat/completions queue_full",
-        "/v1/chat/completions served: m on n1, took 2.0 s",
+        "/v1/chat/completions completed: m on n1, took 2.0 s",
         "/v1/chat/completions passed_through: m on n1, status 400, waited 2.0 s, took 1.5 s",
     ]
 
@@ -88,7 +88,7 @@ def test_a_name_from_a_node_cannot_draw_on_the_terminal() -> None:
     line = AccessRecord(
         "2030-01-01T00:00:00+00:00", "/v1/completions", "served", model="m\x1b[2J", node="n"
     )
-    assert short_lines([line]).endswith(b" /v1/completions served: m?[2J on n\n")
+    assert short_lines([line]).endswith(b" /v1/completions completed: m?[2J on n\n")
 
 
 async def test_every_request_is_one_line_however_it_ends(rig: Rig) -> None:

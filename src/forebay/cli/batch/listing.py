@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 from rich.text import Text
 
 from forebay.cli.each import for_each
-from forebay.cli.invocation import as_called
+from forebay.cli.invocation import at_gateway
 from forebay.cli.output.console import tell, tell_json
 from forebay.cli.output.tables import plain_table, show
 from forebay.cli.output.text import printable, short
@@ -48,9 +48,9 @@ def show_list(
     elif reply.value.data:
         show(batch_table(reply.value.data, _now()))
     elif given:
-        tell(f"There are no such batches. All of them: {as_called('batch list')}")
+        tell(f"There are no such batches. All of them: {at_gateway('batch list')}")
     else:
-        tell(f"There are no batches. Run a file of requests with: {as_called('batch FILE.jsonl')}")
+        tell(f"There are no batches. Run a file of requests with: {at_gateway('batch FILE.jsonl')}")
 
 
 def show_one(client: GatewayClient, batch_id: str, as_json: bool) -> None:
@@ -111,7 +111,8 @@ def batch_text(batch: Batch, now: float) -> Text:
     for error in errors[:ERRORS_SHOWN]:
         text.append(f"\n  line {error.get('line')}: {printable(str(error.get('message')))}", "red")
     if not batch.ended:
-        text.append(f"\nEnd it with: {as_called('batch cancel')} {printable(batch.id)}", "dim")
+        ending = at_gateway(f"batch cancel {printable(batch.id)}")
+        text.append(f"\nEnd it with: {ending}", "dim")
     return text
 
 

@@ -12,6 +12,7 @@ from forebay.cli.exits import USAGE
 from forebay.cli.init import init
 from forebay.cli.options import ConfigFile, SetOptions
 from forebay.cli.output.console import check_config, counted, fail, tell
+from forebay.cli.verbs import SynonymGroup
 from forebay.settings import (
     LoadedSettings,
     Settings,
@@ -32,7 +33,10 @@ if TYPE_CHECKING:
 URLS = ("jobs.database", "sessions.database", "coordination.url")
 
 config_app = typer.Typer(
-    name="config", help="Write, check and show the settings.", no_args_is_help=True
+    name="config",
+    cls=SynonymGroup,
+    help="Write, check and show the settings.",
+    no_args_is_help=True,
 )
 
 FileArgument = Annotated[Path | None, typer.Argument(help="The same as --config FILE.")]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import typer
 from rich.text import Text
 
-from forebay.cli.doctor.finding import problem, warning
+from forebay.cli.doctor.finding import RUNS, problem, warning
 from forebay.cli.exits import DONE, FAILED
 from forebay.cli.gateway import AsJson  # noqa: TC001 - Typer reads the annotations
 from forebay.cli.invocation import as_called
@@ -17,7 +18,7 @@ from forebay.cli.output.console import check_config, counted, tell, tell_json
 from forebay.cli.output.tables import plain_table, show
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from forebay.cli.doctor.finding import Finding
     from forebay.settings import LoadedSettings
@@ -48,7 +49,8 @@ def doctor(config: ConfigFile = None, settings: SetOptions = None, as_json: AsJs
         checks = [finding._asdict() for finding in findings]
         tell_json({"ok": not states["problem"], "checks": checks})
     else:
-        _show(findings, states)
+        given = [("--config", config), *(("--set", each) for each in settings or ())]
+        _show(findings, states, [shlex.quote(str(w)) for pair in given if pair[1] for w in pair])
     raise typer.Exit(FAILED if states["problem"] else DONE)
 
 
@@ -78,17 +80,21 @@ def _of_the_machine(loaded: LoadedSettings) -> Iterable[Finding]:
     yield from machine.check_file_limit(settings.server)
 
 
-def _show(findings: list[Finding], states: Counter[str]) -> None:
+def _show(findings: list[Finding], states: Counter[str], options: Sequence[str]) -> None:
+    """Print a table, and how to start with the same settings where nothing is in the way."""
     table = plain_table("Check", "State", "Found", "To do")
     for each in findings:
         state = Text(each.state, COLOURS[each.state])
         table.add_row(each.check, state, each.found, each.instead)
     show(table)
     problems, warnings = (
-        counted(states["problem"], "problem"),
-        counted(states["warning"], "warning"),
+        counted(states[state], state) if states[state] else f"no {state}s"
+        for state in ("problem", "warning")
     )
     if states["problem"]:
         tell(f"{problems}, {warnings}. Nothing was started or changed.")
+    elif any(each.check == "port" and RUNS in each.found for each in findings):
+        tell(f"{problems.capitalize()}, {warnings}.")
     else:
-        tell(f"No problem, {warnings}. Start the gateway with: {as_called('serve')}")
+        start = as_called(" ".join(["serve", *options]))
+        tell(f"{problems.capitalize()}, {warnings}. Start the gateway with: {start}")

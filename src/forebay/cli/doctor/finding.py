@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 State = Literal["ok", "warning", "problem"]
+RUNS = "a gateway runs on"
+"""How the finding about a port begins that a gateway has taken already."""
 
 
 class Finding(NamedTuple):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import forebay
-from forebay.cli.doctor.finding import fine, problem, warning
+from forebay.cli.doctor.finding import RUNS, fine, problem, warning
 from forebay.cli.invocation import EVERYWHERE, with_url
 from forebay.cli.invocation import local_url as url_of
 from forebay.cli.serve.start_failures import explain_listen_error
@@ -46,7 +46,7 @@ def check_port(server: ServerSettings) -> Iterable[Finding]:
         host = "127.0.0.1" if server.host in EVERYWHERE else server.host
         if is_ours and (version := gateway_at(host, server.port)):
             look = with_url("status", url_of(server, server.port))
-            yield fine("port", f"a gateway runs on {place} (version {version}): {look}")
+            yield fine("port", f"{RUNS} {place} (version {version}): {look}")
             return
         what, _, instead = explain_listen_error(error, server.host, server.port, "serve").partition(
             ". "

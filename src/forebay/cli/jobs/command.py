@@ -19,6 +19,7 @@ from forebay.cli.offers import jobs_that_are, model_names, one_of
 from forebay.cli.output.console import fail, say, tell, tell_json
 from forebay.cli.output.tables import show
 from forebay.cli.output.text import printable
+from forebay.cli.verbs import SynonymGroup
 from forebay.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 jobs_app = typer.Typer(
     name="jobs",
+    cls=SynonymGroup,
     help="Submit durable jobs to a running gateway, and follow them.",
     epilog="Jobs survive a restart and run in idle slots. Try: "
     'forebay jobs submit chat --model MODEL --prompt "Why is the sky blue?" --wait',
@@ -185,10 +187,8 @@ def list_jobs(  # noqa: PLR0913 - Typer reads the options from the signature
     elif status or task_type or model or before:
         tell(f"There are no such jobs. All of them: {at_gateway('jobs list')}")
     else:
-        tell(
-            "There are no jobs. Submit one with: "
-            'forebay jobs submit chat --model MODEL --prompt "Why is the sky blue?"'
-        )
+        submit = 'jobs submit chat --model MODEL --prompt "Why is the sky blue?"'
+        tell(f"There are no jobs. Submit one with: {at_gateway(submit)}")
 
 
 @jobs_app.command("show")

@@ -102,7 +102,7 @@ def _waits(
     groups: Callable[[ReplaySummary], Mapping[str, GroupSummary]],
     names: Sequence[str],
 ) -> Table:
-    """Return p50, p95 and the longest wait of each group, and the share served if not all were."""
+    """Return p50, p95 and the longest wait of each group, and what share of it was completed."""
     table = _table(f"{title}: {' / '.join(RANKS)}", columns)
     for name in names:
         cells = []
@@ -122,7 +122,7 @@ def _table(title: str, columns: Mapping[str, ReplaySummary]) -> Table:
 
 def _group(group: GroupSummary) -> str:
     waits = " / ".join(_rank(group, rank) for rank in RANKS)
-    return waits if group.ok == group.offered else f"{waits}, {share(group.ok_share)} served"
+    return waits if group.ok == group.offered else f"{waits}, {share(group.ok_share)} completed"
 
 
 def _rank(group: GroupSummary, rank: str) -> str:

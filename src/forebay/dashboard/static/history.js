@@ -25,7 +25,7 @@ export class History {
     this.last = 0;
     this.lastAt = Date.now(); // when the newest sample was taken, by the gateway's clock
     this.depth = Object.fromEntries(this.priorities.map((name) => [name, []]));
-    this.waits = {}; // p95 by priority, where it is told
+    this.waits = Object.fromEntries(this.priorities.map((name) => [name, []])); // 95% wait less
     this.columns = Object.fromEntries(COLUMNS.map((name) => [name, []]));
   }
 
@@ -35,8 +35,7 @@ export class History {
     this.clear();
     for (const name of priorities) this.depth[name] = (told.depth[name] || []).slice(-this.most);
     for (const name of COLUMNS) this.columns[name] = told[name].slice(-this.most);
-    const waits = Object.entries(told.wait_p95_seconds_by_priority ?? {});
-    this.waits = Object.fromEntries(waits.filter(([, column]) => column.some((value) => value !== null)));
+    for (const name of priorities) this.waits[name] = (told.wait_p95_seconds_by_priority[name] || []).slice(-this.most);
     this.stepMs = (told.step_seconds ?? 1) * 1000;
     this.last = told.sample_number;
     this.lastAt = Date.parse(told.at) - (told.age_seconds ?? 0) * 1000;
@@ -55,6 +54,7 @@ export class History {
 
   push(sample) {
     for (const [name, column] of Object.entries(this.depth)) this.put(column, sample && (sample.depth[name] ?? 0));
+    for (const [name, column] of Object.entries(this.waits)) this.put(column, sample?.wait_p95_seconds_by_priority[name]);
     for (const [name, column] of Object.entries(this.columns)) this.put(column, sample && sample[name]);
   }
 

@@ -19,6 +19,9 @@ form.addEventListener("submit", (event) => {
   event.preventDefault();
   if (!pending) send();
 });
+// A field that is folded away cannot be shown as wrong: nothing at all would seem to happen.
+const unfold = ({ target }) => target.closest("details")?.setAttribute("open", "");
+form.addEventListener("invalid", unfold, { capture: true });
 document.getElementById("new-key-cancel").addEventListener("click", () => pending || dialog.close());
 document.getElementById("new-key-close").addEventListener("click", () => dialog.close());
 dialog.addEventListener("cancel", (event) => (pending || !made.hidden) && event.preventDefault()); // Escape would lose the key
@@ -49,10 +52,10 @@ function wait(on) {
 
 /** What the form says, as the route takes it: what is empty is left out. */
 function asked() {
-  const told = { admin: form.elements.admin.checked };
+  const told = { admin: form.elements.admin.checked, trust_user: form.elements.trust_user.checked };
   for (const [name, value] of new FormData(form)) {
     const plain = value.trim();
-    if (!plain || name === "admin") continue;
+    if (!plain || name in told) continue;
     if (name === "models") told.models = plain.split(",").map((one) => one.trim()).filter(Boolean);
     else told[name] = form.elements[name].type === "number" ? Number(plain) : plain;
   }

@@ -134,9 +134,9 @@ export class Timeline {
     }));
   }
 
-  /** The priorities whose waits are known each for itself. */
+  /** The priorities of which a wait was measured. */
   waitClasses() {
-    return this.history.priorities.filter((priority) => priority in this.history.waits);
+    return this.history.priorities.filter((priority) => this.history.waits[priority].some((value) => value !== null));
   }
 
   /** Write the values under the cursor into the legends; without a cursor, the newest. */

@@ -53,7 +53,7 @@ def short_lines(lines: Iterable[AccessRecord]) -> bytes:
 
 
 def _short(line: AccessRecord) -> str:
-    """Return `12:34:56 /v1/chat/completions served: m on gpu1, waited 1.2 s, took 3.4 s`."""
+    """Return `12:34:56 /v1/chat/completions completed: m on gpu1, waited 1.2 s, took 3.4 s`."""
     what = [f"{line.model} on {line.node}"] if line.node else []
     if line.status >= 400:
         what.append(f"status {line.status}")
@@ -62,7 +62,8 @@ def _short(line: AccessRecord) -> str:
     if line.run_ms:
         what.append(f"took {line.run_ms / 1000:.1f} s")
     at = datetime.fromisoformat(line.time).astimezone()
-    text = f"{at:%H:%M:%S} {line.route} {line.outcome}{': ' if what else ''}{', '.join(what)}"
+    outcome = "completed" if line.outcome == "served" else line.outcome  # as every surface has it
+    text = f"{at:%H:%M:%S} {line.route} {outcome}{': ' if what else ''}{', '.join(what)}"
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 

@@ -55,7 +55,7 @@ class UsageRoutes:
             raise invalid("format is json or csv", "format")
         by = asked.get("by", "")
         if by and by not in GROUPS:
-            raise invalid("by is key, user or model", "by")
+            raise invalid("by must be key, user or model", "by")
         last = self._hour(asked.get("to", ""), "to", 0)
         first = self._hour(asked.get("from", ""), "from", DAY - 1)
         of_key = None if caller.key is None or caller.key.admin else caller.key.name
@@ -82,7 +82,7 @@ class UsageRoutes:
         except (ValueError, OverflowError):
             seconds = -1.0
         if not 0 <= seconds < 1e11:
-            words = f"{name} is a time such as 2026-01-31T12:00Z, or seconds since 1970"
+            words = f"{name} must be a time such as 2026-01-31T12:00Z, or seconds since 1970"
             raise invalid(words, name)
         return int(seconds) // HOUR_S
 

@@ -17,8 +17,8 @@ def answer_words(model: str, prompt: str, tokens_max: int, forced: bool) -> list
     words = len(prompt.split())
     text = (
         f"This is a simulated answer: Forebay's sim-node took the time that {model} might have "
-        f"taken, but no model has read your {words} words. Start Forebay with a real node to get "
-        "a real answer."
+        f"taken, but no model has read your {words} {'word' if words == 1 else 'words'}. Start "
+        "Forebay with a real node to get a real answer."
     )
     spoken = text.split()
     if forced:
