@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from forebay.load.charts import durations, linear
@@ -105,6 +105,7 @@ def test_a_server_without_a_queue_has_no_plot_of_it() -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(st.floats(1e-6, 1e9))
+@example(125_025_001.0)
 def test_marks_are_few_and_begin_at_zero_and_reach_the_largest_value(most: float) -> None:
     marks = linear(most).marks()
     assert 2 <= len(marks) <= 6

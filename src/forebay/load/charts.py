@@ -26,6 +26,8 @@ CURVES_MAX = 6
 POINTS_MAX = 1500
 """Of each group, evenly thinned: enough to see the shape, and the file stays small."""
 MARKS_MAX = 5
+NEARLY = 0.9995
+"""What is above a mark by no more than this is drawn at the mark."""
 SMALLEST_S = 1e-6
 MINUTES_FROM_S = 180.0
 RANKS = (5, 25, 50, 75, 90, 95, 99)
@@ -72,8 +74,8 @@ def linear(most: float) -> Scale:
     most = max(most, SMALLEST_S)
     power = 10.0 ** math.floor(math.log10(most / MARKS_MAX))
     steps = (factor * power for factor in (1, 2, 2.5, 5, 10))
-    step = next(size for size in steps if size * MARKS_MAX >= most * 0.999)
-    parts = max(1, math.ceil(most / step - 1e-3))
+    step = next(size for size in steps if size * MARKS_MAX >= most * NEARLY)
+    parts = max(1, math.ceil(most * NEARLY / step))
     return Scale(0.0, step * parts, parts)
 
 
