@@ -232,7 +232,7 @@ async def dying_node(cast: DemoCast) -> None:
         answers = await flood
         failed = sum(answer.status != 200 for answer in answers)
         setup.caption(
-            f"{setup.retries - before} attempts were made again elsewhere, {failed} requests "
+            f"{setup.retries - before} attempts were retried on other nodes; {failed} requests "
             "failed. The banner says what is wrong.",
             f"別のノードでの再試行 {setup.retries - before} 回、失敗したリクエスト {failed} 件。"
             "異常はバナーに表示されます。",

@@ -6,6 +6,7 @@ const form = document.getElementById("key-form");
 const field = document.getElementById("key");
 const why = document.getElementById("key-why");
 const opener = document.getElementById("key-open");
+const forget = document.getElementById("key-forget");
 let key = read();
 let changed = () => {};
 let reason = "key_needed";
@@ -42,7 +43,7 @@ export function startKey(onChange) {
     event.preventDefault();
     useKey(field.value.trim());
   });
-  document.getElementById("key-forget").addEventListener("click", () => useKey(""));
+  forget.addEventListener("click", () => useKey(""));
   opener.addEventListener("click", () => {
     if (!form.hidden) form.hidden = true;
     else {
@@ -57,6 +58,7 @@ function show(because) {
   reason = because;
   why.dataset.word = because;
   why.textContent = word(because);
+  forget.hidden = !key;
   form.hidden = false;
 }
 
