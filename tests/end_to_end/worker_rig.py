@@ -47,9 +47,12 @@ class Workers:
             (await self.connect(number)).close()
 
     def logged(self, message: str) -> list[dict[str, Any]]:
-        """Return the lines of the log with that message."""
+        """Return the lines of the log with that message.
+
+        Another process may have written the beginning of a line of its own before it.
+        """
         lines = [line for line in self.gateway.text.splitlines() if f'"{message}"' in line]
-        return [json.loads(line) for line in lines]
+        return [json.loads(line[line.index("{") :]) for line in lines]
 
     def pid(self, number: int) -> int:
         """Return the process that is a worker now."""
