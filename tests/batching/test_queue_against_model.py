@@ -163,6 +163,11 @@ class QueueMachine(RuleBasedStateMachine):
         expected = self.model.take(line[0]) if line else None
         assert self.queue.try_dequeue(0) is expected
 
+    @rule()
+    def next_priority(self) -> None:
+        line = self.model.in_order()
+        assert self.queue.next_priority == (line[0].priority if line else None)
+
     @rule(calls=st.lists(st.tuples(st.integers(0, 3), BUDGETS), max_size=4))
     def get_requests(self, calls: list[tuple[int, int]]) -> None:
         for max_count, budget in calls:

@@ -87,6 +87,15 @@ class Line:
         ticket = self._pop_live()
         return None if ticket is None else self._hand_out(ticket)
 
+    def next_priority(self) -> int | None:
+        """Return the priority of the first request; None if nobody waits."""
+        ticket = self._pop_live()
+        if ticket is None:
+            return None
+        self._order.skipped(ticket)
+        self._order.push(ticket)
+        return ticket.priority
+
     def discard(self, ticket: Ticket) -> bool:
         """Take a ticket out of the line, wherever it stands. False if it does not wait."""
         if ticket.request is None:

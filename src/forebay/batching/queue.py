@@ -192,6 +192,14 @@ class RequestQueue:
         return len(self) == 0
 
     @property
+    def next_priority(self) -> Priority | None:
+        """The priority of the request that is next, None if nobody waits."""
+        with self._lock:
+            self._bury_locked()
+            priority = self._line.next_priority()
+        return None if priority is None else Priority(priority)
+
+    @property
     def closed(self) -> bool:
         """Say whether `close` has been called."""
         return self._closed

@@ -256,15 +256,16 @@ class QueueScheduler(Scheduler):  # type: ignore[misc]
         One that has begun takes the place of an answer, so that it should not wait then. The
         longest does not count: the others are read before it.
         """
-        if self.queue.is_empty:
+        first = self.queue.next_priority
+        if first is None or len(self._runs) >= self._places(first):
             return
+        free = self._free()
         reading = [
             (run.priority, len(state.remaining_prefill_tokens)) for state, run in self._prompts()
         ]
         for priority in reversed(Priority):
             left = [tokens for other, tokens in reading if other >= priority]
             while len(left) < PROMPTS_MAX and sum(left) - max(left, default=0) < token_budget:
-                free = self._free()
                 if free <= 0 or len(self._runs) >= self._places(priority):
                     return
                 drawn = self.queue.get_requests(1, free, priority)
@@ -275,6 +276,7 @@ class QueueScheduler(Scheduler):  # type: ignore[misc]
                     self.queue.requeue(request)  # submitted, but not handed over yet
                     break
                 self._drawn_total += 1
+                free -= request.memory_bytes or 0
                 tokens = len(self.waiting_requests[request.id].remaining_prefill_tokens)
                 left.append(tokens)
                 reading.append((request.priority or priority, tokens))
