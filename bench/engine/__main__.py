@@ -75,32 +75,43 @@ def main() -> None:
 
 
 def tune(model: Any, trace: Sequence[Arrival], options: Options, args: Any) -> tuple[Any, Options]:
-    """Find what is quickest for transformers' own scheduler: both use it afterwards."""
+    """Try one setting after another on both schedulers: keep what is quickest for transformers'."""
     arrivals = [replace(arrival, at_s=0.0) for arrival in trace[: len(trace) // 4]]
-    tried = []
+    run(model, "fifo", arrivals[:8], options, 60)  # kernels are loaded at the first use
+    rows = []
+    quickest, best = 0.0, options
     for candidate in (
-        replace(options, overlap=False),
-        replace(options, overlap=True),
-        replace(options, overlap=True, batch_tokens=options.batch_tokens * 2),
-        replace(options, overlap=True, batch_tokens=options.batch_tokens // 2),
+        replace(options, overlap=False, graphs=False),
+        replace(options, overlap=True, graphs=False),
         replace(options, overlap=True, graphs=True),
+        replace(options, overlap=True, graphs=True, batch_tokens=options.batch_tokens * 2),
+        replace(options, overlap=True, graphs=True, batch_tokens=options.batch_tokens // 2),
+        replace(options, overlap=True, graphs=False, attention="sdpa"),
     ):
-        row: dict[str, Any] = {
-            "batch_tokens": candidate.batch_tokens,
-            "overlap": candidate.overlap,
-            "graphs": candidate.graphs,
-        }
-        try:
-            _, figures = run(model, "fifo", arrivals, candidate, 60)
-            row |= figures
-        except Exception as error:
-            row["error"] = f"{type(error).__name__}: {error}"[:300]
-        print(" tune", row, flush=True)
-        tried.append(
-            (row.get("tokens_per_s", 0.0) if not row.get("failed") else 0.0, row, candidate)
-        )
-    best = max(tried, key=lambda entry: entry[0])
-    return [row for _, row, _ in tried], best[2]
+        for scheduler in SCHEDULERS:
+            row = {
+                "scheduler": scheduler,
+                "attention": candidate.attention,
+                "batch_tokens": candidate.batch_tokens,
+                "overlap": candidate.overlap,
+                "graphs": candidate.graphs,
+                **_tried(model, scheduler, arrivals, candidate),
+            }
+            print(" tune", row, flush=True)
+            rows.append(row)
+            args.save(rows)
+            if scheduler == "fifo" and not row["failed"] and row["tokens_per_s"] > quickest:
+                quickest, best = row["tokens_per_s"], candidate
+    return rows, best
+
+
+def _tried(
+    model: Any, scheduler: str, arrivals: Sequence[Arrival], options: Options
+) -> dict[str, Any]:
+    try:
+        return run(model, scheduler, arrivals, options, 60)[1]
+    except Exception as error:
+        return {"failed": len(arrivals), "error": f"{type(error).__name__}: {error}"[:300]}
 
 
 def loads(model: Any, trace: Sequence[Arrival], options: Options, args: Any) -> tuple[Any, Options]:

@@ -82,6 +82,8 @@ class Options:
     batch_tokens: int = 8192
     blocks: int | None = None
     graphs: bool = False
+    attention: str = "flash_attention_2"
+    """Which of transformers' attention kernels a GPU runs."""
     overlap: bool = False
     """Whether the next step is prepared while one runs (`use_async_batching`)."""
     requests_max: int = 256
@@ -109,11 +111,11 @@ def make_model(size: str) -> Any:
         model = LlamaForCausalLM(config).eval()
     torch.set_default_dtype(torch.float32)
     if device == "cuda":
-        use_flash_attention(model)
+        use_flash_attention()
     return model
 
 
-def use_flash_attention(model: Any) -> None:
+def use_flash_attention() -> None:
     """Let transformers use the flash attention that PyTorch has built in.
 
     It asks for the package `flash_attn`, which is not everywhere; PyTorch's kernel is of the same
@@ -128,7 +130,6 @@ def use_flash_attention(model: Any) -> None:
         )[0]
 
     flash_paged.lazy_import_paged_flash_attention = lambda *_args, **_options: (varlen, None)
-    model.config._attn_implementation_internal = "paged|flash_attention_2"
 
 
 def read_trace(path: Path, count: int, cap: int, seed: int) -> list[Arrival]:
@@ -246,7 +247,10 @@ def run(
     model: Any, scheduler: str, arrivals: Sequence[Arrival], options: Options, limit_s: float
 ) -> tuple[list[Result], dict[str, float]]:
     """Run all requests, each at its time; return what became of them, and of the engine."""
+    if torch.cuda.is_available():
+        model.config._attn_implementation_internal = f"paged|{options.attention}"
     engine = ENGINES[scheduler](model, options)
+    step_s = _timed(engine.manager.batch_processor.scheduler)
     engine.manager.start()
     try:
         results = asyncio.run(_run(engine, arrivals, limit_s, options.leaving))
@@ -261,12 +265,30 @@ def run(
         "done": len(done),
         "failed": len(results) - len(done),
         "blocks_left_in_use": used,
+        "steps": len(step_s),
+        "scheduling_us": 1e6 * sum(step_s) / max(len(step_s), 1),
         "output_tokens_per_s": sum(result.output for result in done) / wall_s if wall_s else 0.0,
         "tokens_per_s": sum(result.output + result.prompt for result in done) / wall_s
         if wall_s
         else 0.0,
     }
     return results, figures
+
+
+def _timed(scheduler: Any) -> list[float]:
+    """Return a list that gets the seconds it takes to fill each step that is not empty."""
+    step_s: list[float] = []
+    schedule = scheduler.schedule_batch
+
+    def timed(*budgets: int) -> Any:
+        begin_s = time.perf_counter()
+        batch = schedule(*budgets)
+        if batch[0]:
+            step_s.append(time.perf_counter() - begin_s)
+        return batch
+
+    scheduler.schedule_batch = timed
+    return step_s
 
 
 async def _run(
