@@ -10,6 +10,7 @@ import pytest
 
 from forebay.guard.guard import GuardLimits
 from forebay.guard.requests import INFERENCE
+from forebay.wire.client import NodeConnection
 
 from .conftest import CHAT, OK
 
@@ -148,6 +149,25 @@ async def test_a_backend_that_is_not_there_is_a_502_that_says_so(rig: GuardRig) 
     assert (reply.status, reply.json["error"]["code"]) == (502, "backend_failed")
     assert "cannot connect" in reply.json["error"]["message"]
     assert (await rig.status())["in_flight"] == 0
+
+
+async def test_a_bug_after_connecting_costs_its_own_request_only(
+    rig: GuardRig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    send = NodeConnection.send
+
+    def fail_once(*_: object) -> None:
+        monkeypatch.setattr(NodeConnection, "send", send)
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(NodeConnection, "send", fail_once)
+    assert await (await rig.ask()).closed() == b""
+    assert "sending a request failed" in caplog.text
+    again = await rig.ask()
+    await (await node.next_call()).answer(OK)
+    assert (await again.reply()).status == 200
 
 
 async def test_a_kept_connection_that_the_backend_ends_is_told_and_not_replaced(

@@ -9,6 +9,7 @@ request.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from forebay.wire.heads import AnswerHead, RequestHead
     from forebay.wire.pool import ConnectionPool, PendingConnect
     from forebay.wire.server import Delegate
+
+logger = logging.getLogger("forebay.guard")
 
 BODYLESS = (204, 304)
 """Answers that end with their head."""
@@ -158,7 +161,7 @@ class ProxiedRequest:
     def answer_goes_on(self, data: bytes, framed: bytes = b"") -> None:
         head, self._head = self._head, b""
         if self._chunked:
-            self._client.write(b"%x\r\n%b\r\n" % (len(data), data))
+            self._client.write(framed or b"%x\r\n%b\r\n" % (len(data), data))
         else:
             self._client.write(head + data if head else data)
 
@@ -189,11 +192,15 @@ class ProxiedRequest:
 
     def _opened(self, result: NodeConnection | BackendFailed) -> None:
         self._opening = None
-        if isinstance(result, BackendFailed):
-            self._proxy.backend_failed("connect")
-            self.give_up(Refusal("backend_failed", f"the backend does not answer: {result}"))
-        else:
-            self._send(result)
+        try:
+            if isinstance(result, BackendFailed):
+                self._proxy.backend_failed("connect")
+                self.give_up(Refusal("backend_failed", f"the backend does not answer: {result}"))
+            else:
+                self._send(result)
+        except Exception:
+            logger.exception("sending a request failed")
+            self.answer_is_lost()
 
     def _send(self, upstream: NodeConnection) -> None:
         self._upstream = upstream
