@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -176,7 +177,7 @@ async def test_only_digests_are_kept_and_actions_are_logged_with_who_did_them(
     said = [(line.message, vars(line)["key"], vars(line)["by"]) for line in caplog.records]
     expected = [("key made", "ann"), ("key revoked", "ann"), ("key made", "bob")]
     assert said == [(*one, "admin") for one in expected]
-    with sqlite3.connect(rig.folder / "jobs.db") as file:
+    with closing(sqlite3.connect(rig.folder / "jobs.db")) as file:
         dump = "\n".join(file.iterdump())
     assert digest_of(kept.json["key"]) in dump
     for text in (reply.json["key"], kept.json["key"]):
