@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from forebay.wire.io_batch import BATCHED_BYTES, BatchedConnection, IoBatch, io_batch
+from forebay.wire.io_batch import AT_ONCE, BATCHED_BYTES, BatchedConnection, IoBatch, io_batch
 
 pytestmark = pytest.mark.interpreted("nothing inherits from a compiled connection that is not")
 
@@ -50,6 +50,40 @@ async def test_what_one_connection_writes_in_a_row_is_one_write() -> None:
     batch.write(first, b"2")
     await asyncio.sleep(0)
     assert written == [("a", b"12")]
+
+
+async def test_after_a_write_that_was_alone_in_its_turn_some_are_made_at_once() -> None:
+    batch, first, second, written = writers()
+    batch.write(first, b"alone")
+    await asyncio.sleep(0)
+    written.clear()
+    for number in range(AT_ONCE):
+        batch.write(second, b"%d" % number)
+        assert written[-1] == ("b", b"%d" % number)
+    batch.write(second, b"waits")
+    batch.write(first, b"too")
+    assert len(written) == AT_ONCE
+    await asyncio.sleep(0)
+    assert written[AT_ONCE:] == [("b", b"waits"), ("a", b"too")]
+    batch.write(first, b"as this, after a turn with two")
+    assert len(written) == AT_ONCE + 2
+
+
+async def test_nothing_is_written_at_once_while_others_are_written() -> None:
+    batch, first, second, written = writers()
+
+    class Answering(Written):
+        def write_now(self, data: bytes) -> None:
+            super().write_now(data)
+            batch.write(second, b"answer")
+
+    batch.write(first, b"alone")
+    await asyncio.sleep(0)
+    Answering("c", written).data_received(b"1")
+    second.data_received(b"2")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert written[-3:] == [("c", b"to 1"), ("b", b"to 2"), ("b", b"answer")]
 
 
 async def test_what_is_large_is_written_at_once_behind_what_was_before() -> None:

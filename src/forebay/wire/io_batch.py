@@ -4,7 +4,9 @@ A turn reads from many sockets. Where each message is handled as soon as it is t
 answer is written at once, the kernel's code and ours push each other out of the processor's caches,
 and every write wakes a peer that had gone to sleep again. Made together, the same requests take a
 third less CPU time, in the kernel as well as here. What is large is taken and written at once: only
-the transport knows when a peer is too slow for it, and what was read must stay little.
+the transport knows when a peer is too slow for it, and what was read must stay little. Pieces of
+streams often come alone in their turn, and to wait for its end costs a tenth then: after a turn
+with a single write, the next few are made at once.
 """
 
 from __future__ import annotations
@@ -17,18 +19,22 @@ from typing import Final
 logger = logging.getLogger("forebay.wire")
 
 BATCHED_BYTES: Final = 16_384
+AT_ONCE: Final = 15
+"""Writes that are made at once after one that was alone in its turn; the next one shows again
+whether it is."""
 
 
 class IoBatch:
     """What was read in this turn of one event loop, and what is written at its end, in order."""
 
-    __slots__ = ("_pending", "_taking", "_unread", "loop")
+    __slots__ = ("_at_once", "_pending", "_taking", "_unread", "loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self._unread: list[BatchedConnection] = []
         self._taking = False  # what was read: what is written then is written after it
         self._pending: list[tuple[BatchedConnection, bytes]] = []
+        self._at_once = 0  # writes that do not wait for the others
 
     def read(self, reader: BatchedConnection) -> None:
         """Have the reader take what it has read, after all that is read in this turn."""
@@ -52,16 +58,26 @@ class IoBatch:
         pending = self._pending
         if not pending:
             if not self._taking:
-                self.loop.call_soon(self.flush)
+                if self._at_once:
+                    self._at_once -= 1
+                    writer.write_now(data)
+                    return
+                self.loop.call_soon(self._end_turn)
         elif pending[-1][0] is writer:
             data = pending.pop()[1] + data
         pending.append((writer, data))
         if len(data) > BATCHED_BYTES:
             self.flush()
 
+    def _end_turn(self) -> None:
+        is_alone = len(self._pending) == 1
+        self.flush()
+        self._at_once = AT_ONCE if is_alone else 0
+
     def flush(self) -> None:
         """Write all of it now: before a connection closes, say."""
         pending, self._pending = self._pending, []
+        self._at_once = 0  # else what these lead to could overtake the rest
         for writer, data in pending:
             writer.write_now(data)
 
