@@ -212,6 +212,22 @@ def test_prompts_are_measured_in_our_own_tokens_whatever_a_node_counts(counts: s
     assert held_until_s - now_s == pytest.approx(50_000 * 0.0006, rel=0.1), "what it saves"
 
 
+@pytest.mark.parametrize(("tokens", "waits"), [(200, False), (500, True)])
+def test_nobody_waits_for_a_cache_that_saves_less_than_anybody_notices(
+    tokens: int, waits: bool
+) -> None:
+    """At 0.1 ms a token, half of the first guess; a turn takes 4 ms."""
+    scheduler, now_s = Scheduler(Options()), 0.0
+    for name in ("a", "b"):
+        scheduler.handle(NodeChanged(name, slots=1, models=("m",)), now_s)
+    for number in range(10):
+        scheduler.handle(prompt(f"w{number}", 1, tokens=tokens), now_s)
+        now_s += 0.004
+        scheduler.handle(Finished(f"w{number}", True, -1, 1), now_s)
+    assert routed(scheduler.handle(prompt("1", 1, tokens=tokens), now_s))["1"].cached_tokens
+    assert ("2" in routed(scheduler.handle(prompt("2", 1, tokens=tokens), now_s))) is not waits
+
+
 class Engine:
     """A node's prompt cache: the least recently used parts are forgotten."""
 

@@ -293,15 +293,16 @@ class Book:
     ) -> tuple[Node, float] | None:
         """Return a busy node whose cache saves more than a turn there takes, and what it saves.
 
-        Compared with a node that has a free slot. None where there is no such place, or where it
-        cannot be known.
+        Compared with one that has a free slot; None where there is none, or it cannot be known.
         """
         lane, open_nodes = queue.lane, self.cluster.open
         service_s = lane.times.mean_s()
         if len(lane.nodes) < 2 or service_s is None or queue.rank == self.job_rank:
             return None
+        token_s = lane.prefill.token_to_wait_for_s(arrival)
+        if not token_s:
+            return None
         here = node.prefixes.cached_tokens(arrival)
-        token_s = lane.prefill.token_s()
         best: tuple[Node, float] | None = None
         gain_s = 0.0
         for other in lane.nodes.values():

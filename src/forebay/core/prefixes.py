@@ -27,6 +27,9 @@ TOKEN_S_MAX: Final = 0.02
 PRIOR_TOKENS: Final = 500.0
 """How much that guess weighs: like one request with a prompt of so many tokens. Not more, or a slow
 node with short prompts is taken for a fast one for hundreds of requests."""
+HOLD_S_MIN: Final = 0.05
+"""Nobody waits for a cache that saves less: a person does not notice it, and to keep a request back
+costs more than to start it."""
 FORGETS: Final = 0.995
 """Of each request that is measured, so much remains with the next: a few hundred count."""
 
@@ -89,6 +92,11 @@ class PrefillTime:
         else:  # all requests are alike: it cannot be told from the output's time
             found = TOKEN_S
         return min(max(found, 0.0), TOKEN_S_MAX)
+
+    def token_to_wait_for_s(self, arrival: Arrived) -> float:
+        """Return seconds per prompt token; 0 where a whole prompt is not worth a wait."""
+        token_s = self.token_s()
+        return token_s if float(sum(arrival.prefix_tokens)) * token_s >= HOLD_S_MIN else 0.0
 
 
 def worth_s(node: Node, lane: Lane, arrival: Arrived, least_running: int) -> float:
