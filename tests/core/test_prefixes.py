@@ -228,6 +228,28 @@ def test_nobody_waits_for_a_cache_that_saves_less_than_anybody_notices(
     assert ("2" in routed(scheduler.handle(prompt("2", 1, tokens=tokens), now_s))) is not waits
 
 
+def test_nobody_waits_for_the_little_more_of_a_long_prompt_that_a_busy_node_has() -> None:
+    def asked(name: str, *sizes: int) -> Arrived:
+        parts = tuple(range(1, len(sizes) + 1))
+        return Arrived(name, "m", prompt_tokens=sum(sizes), prefix=parts, prefix_tokens=sizes)
+
+    scheduler = Scheduler(Options())
+    for node in ("a", "b"):
+        scheduler.handle(NodeChanged(node, slots=1, models=("m",)), 0.0)
+    for name in ("1", "2"):  # both compute what is long, at 0.2 ms a token
+        assert name in routed(scheduler.handle(asked(name, 10_000), 0.0))
+    for name in ("1", "2"):
+        scheduler.handle(Finished(name, True, -1, 1), 2.0)
+    now_s = 2.0
+    for number in range(100):  # one of them computes the little more, and turns are short now
+        scheduler.handle(asked(f"w{number}", 10_000, 100), now_s)
+        now_s += 0.004
+        scheduler.handle(Finished(f"w{number}", True, -1, 1), now_s)
+    first = routed(scheduler.handle(asked("3", 10_000, 100), now_s))["3"]
+    second = routed(scheduler.handle(asked("4", 10_000, 100), now_s))["4"]
+    assert (first.cached_tokens, second.cached_tokens) == (10_100, 10_000)
+
+
 class Engine:
     """A node's prompt cache: the least recently used parts are forgotten."""
 

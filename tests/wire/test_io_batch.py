@@ -29,6 +29,18 @@ class Written(BatchedConnection):
         self._written.append((self._name, data))
 
 
+class Answering(Written):
+    """Has another connection write when it writes itself."""
+
+    def __init__(self, name: str, written: list[tuple[str, bytes]], other: Written) -> None:
+        super().__init__(name, written)
+        self._other = other
+
+    def write_now(self, data: bytes) -> None:
+        super().write_now(data)
+        self.batch.write(self._other, b"answer")
+
+
 def writers() -> tuple[IoBatch, Written, Written, list[tuple[str, bytes]]]:
     written: list[tuple[str, bytes]] = []
     return io_batch(), Written("a", written), Written("b", written), written
@@ -72,14 +84,9 @@ async def test_after_a_write_that_was_alone_in_its_turn_some_are_made_at_once() 
 async def test_nothing_is_written_at_once_while_others_are_written() -> None:
     batch, first, second, written = writers()
 
-    class Answering(Written):
-        def write_now(self, data: bytes) -> None:
-            super().write_now(data)
-            batch.write(second, b"answer")
-
     batch.write(first, b"alone")
     await asyncio.sleep(0)
-    Answering("c", written).data_received(b"1")
+    Answering("c", written, second).data_received(b"1")
     second.data_received(b"2")
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -99,12 +106,7 @@ async def test_what_is_large_is_written_at_once_behind_what_was_before() -> None
 async def test_what_is_written_while_others_are_written_is_written_too() -> None:
     batch, first, second, written = writers()
 
-    class Answering(Written):
-        def write_now(self, data: bytes) -> None:
-            super().write_now(data)
-            batch.write(second, b"answer")
-
-    batch.write(Answering("c", written), b"1")
+    batch.write(Answering("c", written, second), b"1")
     batch.write(first, b"2")
     await asyncio.sleep(0)
     await asyncio.sleep(0)

@@ -299,15 +299,15 @@ class Book:
         service_s = lane.times.mean_s()
         if len(lane.nodes) < 2 or service_s is None or queue.rank == self.job_rank:
             return None
-        token_s = lane.prefill.token_to_wait_for_s(arrival)
-        if not token_s:
+        token_s, least = lane.prefill.token_s(), lane.prefill.tokens_to_wait_for()
+        if float(sum(arrival.prefix_tokens)) < least:
             return None
         here = node.prefixes.cached_tokens(arrival)
         best: tuple[Node, float] | None = None
         gain_s = 0.0
         for other in lane.nodes.values():
             cached = other.prefixes.cached_tokens(arrival)
-            if cached <= here or not other.slots or not other.is_warm(lane.model):
+            if float(cached - here) < least or not other.slots or not other.is_warm(lane.model):
                 continue
             if other.state != "online" or self.now_s < other.rest_until_s:
                 continue

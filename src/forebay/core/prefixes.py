@@ -30,6 +30,7 @@ node with short prompts is taken for a fast one for hundreds of requests."""
 HOLD_S_MIN: Final = 0.05
 """Nobody waits for a cache that saves less: a person does not notice it, and to keep a request back
 costs more than to start it."""
+TINY: Final = 1e-9
 FORGETS: Final = 0.995
 """Of each request that is measured, so much remains with the next: a few hundred count."""
 
@@ -93,10 +94,9 @@ class PrefillTime:
             found = TOKEN_S
         return min(max(found, 0.0), TOKEN_S_MAX)
 
-    def token_to_wait_for_s(self, arrival: Arrived) -> float:
-        """Return seconds per prompt token; 0 where a whole prompt is not worth a wait."""
-        token_s = self.token_s()
-        return token_s if float(sum(arrival.prefix_tokens)) * token_s >= HOLD_S_MIN else 0.0
+    def tokens_to_wait_for(self) -> float:
+        """Return how many more tokens must be cached on a busy node for anybody to wait for it."""
+        return HOLD_S_MIN / max(self.token_s(), TINY)
 
 
 def worth_s(node: Node, lane: Lane, arrival: Arrived, least_running: int) -> float:
