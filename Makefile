@@ -54,7 +54,7 @@ faults: setup  ## seeded faults against real gateways, watched from outside: mak
 	@$(BIN)/python -m harness.fleet.trials $(if $(SEED),--seed $(SEED),--seeds $(TRIALS)) $(ARGS)
 
 long: setup  ## the tests that `make test` leaves out because they take long
-	$(BIN)/pytest -q -n 2 --long -m long
+	$(BIN)/pytest -q --workers 2 --long -m long
 
 check: setup  ## lint, types, imports, tidiness
 	$(BIN)/ruff format --check --quiet . || (echo "run: .venv/bin/ruff format ." && exit 1)
@@ -70,14 +70,14 @@ test: setup  ## set up, check, and run every test
 SUITE := $(BIN)/pytest -q -o cache_dir=.pytest_cache/suite
 AGAIN := $(SUITE) --last-failed --last-failed-no-failures none --exitfirst -rA
 suite: setup
-	@$(SUITE) -n 4 --dist loadfile --ignore tests/test_tidy.py || { test $$? = 1 && $(AGAIN); }
+	@$(SUITE) --workers 4 --ignore tests/test_tidy.py || { test $$? = 1 && $(AGAIN); }
 
 # Without the tests of a module that is never compiled.
 HOT := tests/test_build.py tests/wire tests/relay tests/gateway/hot tests/gateway/faults --ignore tests/relay/test_members.py
 compiled: setup  ## the tests of the hot path once more, compiled (without the C optimiser: that is quicker)
 	@if ! command -v $${CC:-cc} >/dev/null; then echo "no C compiler: the compiled build is not tested"; else \
 	  $(BIN)/python tools/compile.py --if-changed --unoptimised && \
-	  PYTHONPATH=$(CURDIR)/build/compiled-unoptimised $(BIN)/pytest -q -n 2 --compiled $(HOT); fi
+	  PYTHONPATH=$(CURDIR)/build/compiled-unoptimised $(BIN)/pytest -q --workers 2 --compiled $(HOT); fi
 
 compile: setup  ## compile the hot path with mypyc into build/compiled (needs a C compiler); make run uses it
 	$(BIN)/python tools/compile.py --if-changed

@@ -14,9 +14,9 @@ import pytest
 import pytest_asyncio
 import uvloop
 from redis import Redis
-from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from forebay.build import BUILD
+from harness.forked_workers import run_in_workers
 from harness.postgres_server import PostgresServer
 from harness.valkey_server import ValkeyServer
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Iterator
 
     from playwright.async_api import Browser
-    from xdist.remote import Producer  # type: ignore[import-untyped]
-    from xdist.scheduler import Scheduling
 
 hypothesis.settings.register_profile("forebay", deadline=None)  # how long it takes proves nothing
 hypothesis.settings.load_profile("forebay")
@@ -59,11 +57,13 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEv
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Take `--storms N`: long schedules of faults, N of them, instead of one short one.
 
-    And `--long`: those tests too that take long, and are of a kind that is there already. And
-    `--compiled`: what is tested must be the compiled build, which PYTHONPATH names.
+    And `--workers N`: in N processes at once. And `--long`: those tests too that take long, and are
+    of a kind that is there already. And `--compiled`: what is tested must be the compiled build,
+    which PYTHONPATH names.
     """
     parser.addoption("--storms", type=int, default=0, help="run N long storms")
     parser.addoption("--compiled", action="store_true", help="insist on the compiled build")
+    parser.addoption("--workers", type=int, default=0, help="run tests in N forked workers")
     parser.addoption("--long", action="store_true", help="run those marked long, too")
 
 
@@ -78,29 +78,30 @@ SLOW = ("browser", "real", "fleet", "end_to_end", "docs", "sdk", "guard", "demo"
 worker has them left at last."""
 
 
-class ByFolderAndFile(LoadScopeScheduling):  # type: ignore[misc] # which has no types
-    """For `--dist loadfile`: slow tests go one by one, others by file, and pages to one worker.
+def _group_of(nodeid: str) -> str:
+    """Return which tests run in one worker: slow ones go one by one, others by file.
 
     A browser for each worker costs 30 s of CPU more; a llama.cpp and the clients of others, which
-    take two seconds to import, 4 s. What comes first is taken first.
+    take two seconds to import, 4 s.
     """
-
-    def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        folder = file.split("/")[1]
-        if folder == "browser" or file == "tests/docs/test_site.py":
-            return "browser"
-        if folder == "real" or file == "tests/nodes/sim/test_sim_node.py":
-            return "real"
-        return nodeid if folder in SLOW else file
+    file = nodeid.partition("::")[0]
+    folder = file.split("/")[1]
+    if folder == "browser" or file == "tests/docs/test_site.py":
+        return "browser"
+    if folder == "real" or file == "tests/nodes/sim/test_sim_node.py":
+        return "real"
+    return nodeid if folder in SLOW else file
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
-    if config.option.dist != "loadfile":
-        return None
-    config.option.loadscopereorder = False
-    return ByFolderAndFile(config, log)
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    count: int = session.config.getoption("--workers")
+    if not count or not session.items or session.testsfailed or session.config.option.collectonly:
+        return None  # to pytest's own loop
+    groups: dict[str, list[pytest.Item]] = {}
+    for item in session.items:
+        groups.setdefault(_group_of(item.nodeid), []).append(item)
+    return run_in_workers(session, list(groups.values()), count)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

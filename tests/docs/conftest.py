@@ -40,10 +40,10 @@ def build_site(folder: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+def site(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Path:
     """The site, which the first worker that needs it builds for all."""
     place = tmp_path_factory.getbasetemp()
-    if worker_id != "master":
+    if pytestconfig.getoption("--workers"):
         place = place.parent
     folder, unfinished = place / "site", place / "unfinished-site"
     with (place / "site.lock").open("w") as lock:
