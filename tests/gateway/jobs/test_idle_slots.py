@@ -43,10 +43,13 @@ def hold_claims(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     return gate
 
 
+LOOK_S = 10.0
+
+
 async def pass_until(rig: Rig, job_id: int, status: str, seconds: float) -> dict[str, Any]:
     """Let so much time pass, as far as it takes for the job to be there; return it."""
-    for _ in range(int(seconds / 2.0)):
-        rig.clock.advance(2.0)
+    for _ in range(int(seconds / LOOK_S)):
+        rig.clock.advance(LOOK_S)
         await rig.queue()
         seen = await job(rig, job_id)
         if seen["status"] == status:
