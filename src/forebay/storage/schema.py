@@ -24,6 +24,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.sql.expression import FunctionElement
 
 from forebay.errors import NotAllowed
@@ -31,7 +32,8 @@ from forebay.errors import NotAllowed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sqlalchemy import ColumnElement, Connection, Select, TextClause
+    from sqlalchemy import ColumnElement, Connection, Dialect, Select, TextClause
+    from sqlalchemy.sql.ddl import ExecutableDDLElement
     from sqlalchemy.types import TypeEngine
 
 Number = BigInteger().with_variant(Integer, "sqlite")  # only INTEGER keys count up there
@@ -85,6 +87,7 @@ class Schema:
         """
         self._metadata = metadata
         self._steps = steps
+        self._statements: dict[str, list[str]] = {}
         self.version = 1 + len(steps)
         self.version_table = Table(
             version_table, metadata, Column("version", Integer, nullable=False)
@@ -102,13 +105,24 @@ class Schema:
                 "run a newer Forebay, or give it another database"
             )
         if found == 0:
-            self._metadata.create_all(connection)
+            for statement in self._made_by(connection.dialect):
+                connection.exec_driver_sql(statement)
             connection.execute(insert(self.version_table).values(version=self.version))
             return
         for step in self._steps[found - 1 :]:
             step(connection)
         if found < self.version:
             connection.execute(update(self.version_table).values(version=self.version))
+
+    def _made_by(self, dialect: Dialect) -> list[str]:
+        """Return the statements that make the tables: compiled once, for every new database."""
+        if dialect.name not in self._statements:
+            made: list[ExecutableDDLElement] = []
+            for table in self._metadata.sorted_tables:
+                indexes = sorted(table.indexes, key=lambda index: index.name or "")
+                made += [CreateTable(table), *map(CreateIndex, indexes)]
+            self._statements[dialect.name] = [str(one.compile(dialect=dialect)) for one in made]
+        return self._statements[dialect.name]
 
     def _found(self, connection: Connection) -> int:
         if not inspect(connection).has_table(self.version_table.name):
