@@ -3,8 +3,10 @@
 A client that keeps its connection sends the same head with every request, but for its length; so
 does a server with its answers, but for length and the second of the date. Reading a head line by
 line costs more than all else on the way, so the lines are compared with those of the last head,
-in one comparison, and what was made of them is used again (`HeadCache`). llhttp has seen every
-byte before: in its strict mode lines end in CRLF and are not folded, so splitting them is safe.
+in one comparison, and what was made of them is used again (`HeadCache`). Where a few lines differ
+that mean nothing to us, such as the ids of a trace, only those are read (`Head.amend`). llhttp has
+seen every byte before: in its strict mode lines end in CRLF and are not folded, so splitting them
+is safe.
 
 Where a head has come twice in a row, even the parser may be left out: bytes that are the same but
 for the digits of the length, and exactly as long as these say, are one whole message of which
@@ -28,6 +30,13 @@ HOP_BY_HOP: Final = frozenset(
 )
 """What concerns one connection only (RFC 9110, 7.6.1)."""
 
+OF_THE_CONNECTION: Final = frozenset((b"expect", b"upgrade", b"transfer-encoding"))
+SECRET: Final = frozenset(b"authorization proxy-authorization x-api-key api-key cookie".split())
+"""Not remembered for longer than a connection."""
+CHANGES_MAX: Final = 4
+LINES_MAX: Final = 1024
+LINE_BYTES_MAX: Final = 128
+
 STATUS_LINES: Final = {
     status: f"HTTP/1.1 {status} {phrase}\r\n".encode()
     for status, phrase in (
@@ -40,7 +49,20 @@ LENGTH: Final = b"content-length:"
 MEDIA: Final = (b"audio/", b"image/", b"video/")
 
 
-class RequestHead:
+class Head:
+    """What was made of the lines of a head."""
+
+    __slots__ = ()
+
+    def amend(self, changes: list[tuple[int, bytes]]) -> bool:
+        """Take other lines in the place of some; False where it must be read anew.
+
+        After False the head is not used again.
+        """
+        return False
+
+
+class RequestHead(Head):
     """The head of a request; header names are in lower case.
 
     The same object serves all requests of a connection that have the same head; a site may extend
@@ -63,20 +85,28 @@ class RequestHead:
         self.keep_alive = True
         self.is_ours = True
         """Whether the site answers it itself."""
-        expect = self.get(b"expect")
-        self.expects = is_http_11 and expect is not None and expect.lower() == b"100-continue"
+        self.expects = False
         """Whether the client holds its body back until it is encouraged."""
-        self.upgrades = self.get(b"upgrade") is not None
+        self.upgrades = False
         """Whether it offers another protocol; no offer is taken."""
-        self.is_chunked = self.get(b"transfer-encoding") is not None
+        self.is_chunked = False
         """Whether the body comes in chunks, and not by its length."""
+        for name, value in headers:
+            if name not in OF_THE_CONNECTION:
+                continue
+            if name == b"expect":
+                self.expects |= is_http_11 and value.lower() == b"100-continue"
+            elif name == b"upgrade":
+                self.upgrades = True
+            else:
+                self.is_chunked = True
 
     def get(self, name: bytes) -> bytes | None:
         """Return the value of the first header of that name."""
         return first_of(self.headers, name)
 
 
-class AnswerHead:
+class AnswerHead(Head):
     """The head of an answer, without what concerns one connection only and without its length."""
 
     __slots__ = (
@@ -111,13 +141,13 @@ def first_of(headers: Headers, name: bytes) -> bytes | None:
     return None
 
 
-H = TypeVar("H")
+H = TypeVar("H", bound=Head)
 
 
 class HeadCache(Generic[H]):
     """Makes heads of lines, and remembers the last one."""
 
-    __slots__ = ("_after", "_before", "_length_at", "_lines", "_make", "last", "length")
+    __slots__ = ("_after", "_before", "_changes", "_length_at", "_lines", "_make", "last", "length")
 
     def __init__(self, make: Callable[[list[bytes]], H]) -> None:
         self._make = make
@@ -127,6 +157,7 @@ class HeadCache(Generic[H]):
         """The head that was read last."""
         self._before = b""  # the last head up to the digits of its length; empty while not learned
         self._after = b""  # the rest of it
+        self._changes = False  # whether the last one was amended
         self.length: bytes | None = None
         """The length that the last head gave; None when it gave none."""
 
@@ -135,29 +166,42 @@ class HeadCache(Generic[H]):
         at, known = self._length_at, self._lines
         if len(lines) == len(known):
             line = lines[at]
-            if at and line[:15].lower() == LENGTH:
+            has_length = at > 0 and line[:15].lower() == LENGTH
+            if has_length:
                 lines[at] = known[at]
-                if lines == known:
-                    self.length = line[15:].strip()
-                    return self.last, True
-                lines[at] = line
-            elif not at and lines == known:
+            self._changes = lines != known
+            if (has_length or not at) and (not self._changes or self._amend(lines)):
+                self.length = line[15:].strip() if at else None
                 return self.last, True
+            lines[at] = line
         self.last = head = self._make(lines)
         self._lines = lines
         self._before = b""
-        self._length_at, self.length = 0, None
-        for index, line in enumerate(lines):
-            if index and line[:15].lower() == LENGTH:
-                self._length_at, self.length = index, line[15:].strip()
+        self._changes = False
+        if not (0 < at < len(lines) and lines[at][:15].lower() == LENGTH):  # where it was before
+            at = _length_at(lines)
+        self._length_at, self.length = at, lines[at][15:].strip() if at else None
         return head, False
+
+    def _amend(self, lines: list[bytes]) -> bool:
+        """Change the last head as these lines differ from it, if that is soon done."""
+        changes = [
+            (at, line)
+            for at, (line, known) in enumerate(zip(lines, self._lines, strict=True))
+            if line != known
+        ]
+        if not changes[0][0] or len(changes) > CHANGES_MAX or not self.last.amend(changes):
+            return False
+        self._lines = lines
+        self._before = b""
+        return True
 
     def learn(self, raw: bytes) -> None:
         """Know the last head by its bytes, too; only for one after which the connection goes on.
 
         Call it where a head has come again: of those that change each time nothing is gained.
         """
-        if self._before or not self._length_at:
+        if self._before or self._changes or not self._length_at:
             return
         at = raw.lower().find(b"\r\n" + LENGTH) + 2 + len(LENGTH)
         at += len(raw[at:]) - len(raw[at:].lstrip(b" \t"))
@@ -181,6 +225,14 @@ class HeadCache(Generic[H]):
             return 0
         self.length = digits
         return at
+
+
+def _length_at(lines: list[bytes]) -> int:
+    """Return which line gives the length, 0 where none does; llhttp accepts no second one."""
+    for index, line in enumerate(lines):
+        if index and line[:15].lower() == LENGTH:
+            return index
+    return 0
 
 
 def make_request_head(lines: list[bytes]) -> RequestHead:
@@ -218,11 +270,26 @@ def _ends_chunked(codings: bytes) -> bool:
 
 def split_headers(lines: list[bytes]) -> Headers:
     """Return the headers of a head whose first line is something else."""
-    headers = []
-    for line in lines[1:]:
-        name, _, value = line.partition(b":")
-        headers.append((name.lower(), value.strip(b" \t")))
-    return headers
+    return [_known_lines.get(line) or _remembered(line) for line in lines[1:]]
+
+
+_known_lines: dict[bytes, tuple[bytes, bytes]] = {}
+"""What short lines say: the heads of all clients of a kind differ in one or two of them."""
+
+
+def split_line(line: bytes) -> tuple[bytes, bytes]:
+    """Return the header that a line is."""
+    name, _, value = line.partition(b":")
+    return name.lower(), value.strip(b" \t")
+
+
+def _remembered(line: bytes) -> tuple[bytes, bytes]:
+    pair = split_line(line)
+    if len(line) <= LINE_BYTES_MAX and pair[0] not in SECRET:
+        if len(_known_lines) >= LINES_MAX:
+            _known_lines.clear()
+        _known_lines[line] = pair
+    return pair
 
 
 def status_line(status: int) -> bytes:

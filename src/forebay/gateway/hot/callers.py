@@ -15,7 +15,7 @@ from forebay.gateway.hot.keys import KeyRing, presented_secret
 from forebay.gateway.hot.proxies import is_forwarded
 from forebay.relay.openai import OPENAI
 from forebay.relay.problem import Problem
-from forebay.wire.heads import HOP_BY_HOP, RequestHead
+from forebay.wire.heads import HOP_BY_HOP, RequestHead, first_of, split_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +36,10 @@ OURS: Final = frozenset(
     b" x-forwarded-proto x-real-ip".split()
 )
 """Headers that are for us, or that we write ourselves; the rest go on to the node."""
+DROPPED: Final = OURS | HOP_BY_HOP
+READ: Final = DROPPED | {b"accept-language", b"content-type"}
+"""Headers that more than `Caller.header_block` is made of."""
+REQUEST_ID: Final = b"x-request-id"
 
 EXPOSED = (
     b"x-request-id, x-forebay-node, x-forebay-model, x-queue-status, x-queue-wait-ms,"
@@ -44,6 +48,7 @@ EXPOSED = (
     b" x-ratelimit-remaining-requests, x-ratelimit-remaining-tokens,"
     b" x-ratelimit-reset-requests, x-ratelimit-reset-tokens"
 )
+FORWARDED: Final = b"x-forwarded-for"
 AZURE: Final = b"/openai/"
 """Where Azure's clients ask, with a header of their own for the key."""
 USER_LENGTH_MAX = 256
@@ -71,6 +76,22 @@ class Caller(RequestHead):
         self.generation = -1
         """Of the keys that it was read with; -1 before it was read."""
         self.forget()
+
+    def amend(self, changes: list[tuple[int, bytes]]) -> bool:
+        """Take other lines in the place of some that are only passed on, or are the request's id.
+
+        Requests of a connection come one after the other: nobody reads the old lines any more.
+        """
+        headers = self.headers
+        for at, line in changes:
+            header = split_line(line)
+            name = header[0]
+            if name != headers[at - 1][0] or (name in READ and name != REQUEST_ID):
+                return False
+            headers[at - 1] = header
+        self.request_id = plain_id(first_of(headers, REQUEST_ID))
+        self.header_block = _passed_on(headers)
+        return True
 
     def forget(self) -> None:
         """Take back everything but the head: it will be read anew."""
@@ -129,6 +150,8 @@ class Callers:
         self._hosts = hosts
         self._proxies = proxies
         self._priorities = priorities
+        self._tiers: dict[str, dict[str | None, str]] = {}
+        """`Caller.tiers` for each class that keys are capped at."""
         self.generation = 0
         """Rises when the keys change: what was remembered before is void."""
 
@@ -141,14 +164,14 @@ class Callers:
         caller.affinity = values.get(b"x-forebay-session", b"")[:USER_LENGTH_MAX].decode("latin-1")
         caller.return_ticket = values.get(b"x-forebay-return", b"")[:64].decode("latin-1")
         caller.content_type = values.get(b"content-type", b"")
-        caller.coding = _coding(values.get(b"content-encoding", b""))
+        if b"content-encoding" in values:
+            caller.coding = _coding(values[b"content-encoding"])
         caller.answer_block = cors_block(self._hosts.cors_origin(values.get(b"origin")))
-        hops = [value for name, value in caller.headers if name == b"x-forwarded-for"]
-        caller.address = self._proxies.client(peer, b",".join(hops) if hops else None)
+        caller.address = self._proxies.client(peer, _hops(caller) if FORWARDED in values else None)
         caller.generation = self.generation
         user = values.get(b"x-forebay-user")
         caller.user = None if user is None else user.decode("utf-8", "replace")
-        caller.request_id = plain_id(values.get(b"x-request-id"))
+        caller.request_id = plain_id(values.get(REQUEST_ID))
         caller.problem = (
             self._host_problem(values)
             or self._authenticate(caller, values, is_azure=caller.target.startswith(AZURE))
@@ -188,7 +211,10 @@ class Callers:
         asked = values.get(b"x-forebay-priority", values.get(b"x-nexus-priority"))
         if asked is not None:
             caller.priority = self._capped(caller, asked[:64].decode("latin-1"))
-        caller.tiers = {tier: self._capped(caller, name) for tier, name in _TIERS.items()}
+        cap = "" if caller.key is None else caller.key.max_priority
+        if cap not in self._tiers:
+            self._tiers[cap] = {tier: self._capped(caller, name) for tier, name in _TIERS.items()}
+        caller.tiers = self._tiers[cap]
 
     def _capped(self, caller: Caller, name: str) -> str:
         priority = parse_priority(name, self._priorities)
@@ -257,20 +283,19 @@ _TIERS: Final = {"priority": "high", "flex": "low", None: "normal"}
 
 def _passed_on(headers: Headers) -> bytes:
     """Return the headers that go on to a node, written out."""
-    named: set[bytes] = set()
+    dropped = DROPPED
     for name, value in headers:
-        if name == b"connection":
-            named.update(part.strip().lower() for part in value.split(b","))
-    return b"".join(
-        [
-            b"%b: %b\r\n" % pair
-            for pair in headers
-            if pair[0] not in OURS
-            and pair[0] not in HOP_BY_HOP
-            and pair[0] not in named
-            and b"_" not in pair[0]  # some servers read X_Real_IP as X-Real-IP
-        ]
-    )
+        if name == b"connection" and value.lower() not in HOP_BY_HOP:
+            dropped = dropped.union(part.strip().lower() for part in value.split(b","))
+    passed = [pair for pair in headers if pair[0] not in dropped]
+    if b"_" in b"".join([name for name, _ in passed]):  # some servers read X_Real_IP as X-Real-IP
+        passed = [pair for pair in passed if b"_" not in pair[0]]
+    return b"\r\n".join([b": ".join(pair) for pair in passed] + [b""])
+
+
+def _hops(caller: Caller) -> bytes:
+    """Return the addresses that a request says it came by, of all headers that say so."""
+    return b",".join([value for name, value in caller.headers if name == FORWARDED])
 
 
 def _coding(value: bytes) -> bytes:
