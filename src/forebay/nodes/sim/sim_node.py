@@ -318,6 +318,8 @@ class SimNode:
         host, port = self._address
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=1024)
+        # Connections inherit it; asyncio sets it only where a socket names its protocol.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{listener.getsockname()[1]}"
         config = uvicorn.Config(
