@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+from functools import partial
 from typing import TYPE_CHECKING
 
 from forebay.clock import LoopClock
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from forebay.relay.watchdog import Orphan
     from forebay.settings import ServerSettings, Settings
 
-BACKLOG = 4096
 """Connections that the kernel queues until they are accepted."""
 CLOSING_S = 1.0
 """How long the last bytes may take to be sent, once everything has been answered."""
@@ -83,7 +83,7 @@ class Gateway:
         self.role: WorkerRole | None = None
         """What it does as one of several workers."""
         if seat is not None:
-            listeners = Listeners(seat.sockets, self._server.protocol, _tls(server), BACKLOG)
+            listeners = Listeners(seat.sockets, partial(self._server.listen, tls=_tls(server)))
             self.role = WorkerRole(seat, parts, routed, listeners)
         self._listening: asyncio.Server | None = None
         self._stopping = False
@@ -96,9 +96,8 @@ class Gateway:
             return
         await self.parts.start_records()
         server = self.parts.settings.server
-        loop = asyncio.get_running_loop()
-        self._listening = await loop.create_server(
-            self._server.protocol, server.host, server.port, ssl=_tls(server), backlog=BACKLOG
+        self._listening = await self._server.listen(
+            host=server.host, port=server.port, tls=_tls(server)
         )
         self.parts.guarded.start()
         for node in self.parts.settings.nodes:

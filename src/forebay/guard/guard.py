@@ -50,7 +50,6 @@ CLOSING_S: Final = 1.0
 """How long the last bytes may take to leave."""
 ROOM_S: Final = 0.25
 """After a request has ended, until the gateways are told what room that has made in the cache."""
-BACKLOG: Final = 1024
 BODIES_BYTES_MAX: Final = 1_073_741_824
 """What all unanswered bodies may take together; gateways hold fewer."""
 WILDCARDS: Final = ("0.0.0.0", "::", "")
@@ -319,10 +318,7 @@ class Guard:
         if self._listening is not None:
             return
         options = self.options
-        loop = asyncio.get_running_loop()
-        self._listening = await loop.create_server(
-            self._server.protocol, options.host, options.port, backlog=BACKLOG
-        )
+        self._listening = await self._server.listen(host=options.host, port=options.port)
         self.port = int(self._listening.sockets[0].getsockname()[1])
         self.backend.start()
         with contextlib.suppress(TimeoutError):  # the next probe finds it

@@ -32,7 +32,6 @@ from forebay.wire.refusals import (
     find_fault,
     from_parser,
 )
-from forebay.wire.sockets import watch_for_dead_peer
 
 if TYPE_CHECKING:
     from forebay.wire.budget import Charge
@@ -209,7 +208,6 @@ class ServerConnection(BatchedConnection):
         peer = transport.get_extra_info("peername")
         self.peer = peer[0] if isinstance(peer, tuple) else ""
         server = self._server
-        watch_for_dead_peer(transport.get_extra_info("socket"), server.limits.write_seconds)
         if server.make_room():
             server.connections.add(self)
             server.idle.add(self)

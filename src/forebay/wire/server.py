@@ -7,17 +7,21 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from forebay.wire.connection import ServerConnection
 from forebay.wire.deadlines import Deadlines
+from forebay.wire.sockets import watch_for_dead_peer
 
 if TYPE_CHECKING:
+    import ssl
+
     from forebay.clock import Timers
     from forebay.wire.budget import Budget, Charge
     from forebay.wire.heads import RequestHead
     from forebay.wire.refusals import Refusal
 
+BACKLOG = 4096
 PACE_S = 5.0
 """How often the pace of an arriving body is looked at."""
 LINGER_S = 5.0
@@ -129,6 +133,20 @@ class Server:
         self.paces = Deadlines(PACE_S, ServerConnection.pace_is_due, clock)
         self.writes = Deadlines(limits.write_seconds, ServerConnection.abort, clock)
         self.lingering = Deadlines(LINGER_S, ServerConnection.abort, clock)
+
+    async def listen(self, *, tls: ssl.SSLContext | None = None, **where: Any) -> asyncio.Server:
+        """Accept connections at a `host` and `port`, or of a `sock`; raises OSError.
+
+        Connections inherit the options of the socket that they come from: to set them for each
+        would be a dozen calls of the system.
+        """
+        listening = await asyncio.get_running_loop().create_server(
+            self.protocol, ssl=tls, backlog=BACKLOG, start_serving=False, **where
+        )
+        for sock in listening.sockets:
+            watch_for_dead_peer(sock, self.limits.write_seconds)
+        await listening.start_serving()
+        return listening
 
     def protocol(self) -> ServerConnection:
         return ServerConnection(self)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import socket
-    import ssl
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
 
 class Listeners:
@@ -20,14 +19,11 @@ class Listeners:
     def __init__(
         self,
         sockets: Sequence[Sequence[socket.socket]],
-        protocol: Callable[[], asyncio.Protocol],
-        tls: ssl.SSLContext | None,
-        backlog: int,
+        listen: Callable[..., Awaitable[asyncio.Server]],
     ) -> None:
+        """`listen` is called with `sock`."""
         self._sockets = sockets
-        self._protocol = protocol
-        self._tls = tls
-        self._backlog = backlog
+        self._listen = listen
         self._serving: dict[int, list[asyncio.Server]] = {}  # by worker
         self._wanted: frozenset[int] = frozenset()
         self._changing: asyncio.Task[None] | None = None
@@ -50,9 +46,5 @@ class Listeners:
                 for server in self._serving.pop(worker):
                     server.close()
             for worker in self._wanted - self._serving.keys():
-                self._serving[worker] = [await self._serve(one) for one in self._sockets[worker]]
-
-    async def _serve(self, sock: socket.socket) -> asyncio.Server:
-        return await asyncio.get_running_loop().create_server(
-            self._protocol, sock=sock.dup(), ssl=self._tls, backlog=self._backlog
-        )
+                own = self._sockets[worker]
+                self._serving[worker] = [await self._listen(sock=one.dup()) for one in own]
