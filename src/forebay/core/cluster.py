@@ -185,7 +185,10 @@ class Cluster:
         best: Node | None = None
         best_key: tuple[bool, bool, float, float, int] | None = None
         by_prefix = bool(arrival.prefix) and len(nodes) > 1
-        least = _least_running(nodes, open_nodes) if by_prefix else 0
+        least, token_s, service_s = 0, 0.0, 0.0
+        if by_prefix:
+            least = _least_running(nodes, open_nodes)
+            token_s, service_s = lane.prefill.token_s(), lane.times.mean_s() or 0.0
         favourite = self._affinities.get(affinity) if affinity else None
         for name in nodes if len(nodes) < len(open_nodes) else open_nodes:
             node = nodes.get(name)
@@ -196,7 +199,9 @@ class Cluster:
             warm = node.is_warm(lane.model)
             if not node.holds_all and not self._may_start(node, lane.model, queue.rank):
                 continue
-            worth_s = prefixes.worth_s(node, lane, arrival, least) if by_prefix else 0.0
+            worth_s = 0.0
+            if by_prefix:
+                worth_s = prefixes.worth_s(node, arrival, least, token_s, service_s)
             key = (not warm, name != favourite, -worth_s, node.score(), node.used_at)
             if best_key is None or key < best_key:
                 best, best_key = node, key

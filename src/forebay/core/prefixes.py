@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from forebay.core.events import Arrived
-    from forebay.core.lanes import Lane
     from forebay.core.nodes import Node
 
 PARTS_MAX: Final = 64
@@ -99,13 +98,15 @@ class PrefillTime:
         return HOLD_S_MIN / max(self.token_s(), TINY)
 
 
-def worth_s(node: Node, lane: Lane, arrival: Arrived, least_running: int) -> float:
+def worth_s(
+    node: Node, arrival: Arrived, least_running: int, token_s: float, service_s: float
+) -> float:
     """Return what a prompt's cache on a node with a free slot saves, less what its load costs."""
-    saved_s = float(node.prefixes.cached_tokens(arrival)) * lane.prefill.token_s()
+    saved_s = float(node.prefixes.cached_tokens(arrival)) * token_s
     more = float(len(node.leases) - least_running)
     if more > 0.0:
         services = CROWD * more
         if more > SPREAD_SLOTS:
             services += (more - SPREAD_SLOTS) / float(node.slots)
-        saved_s -= services * (lane.times.mean_s() or 0.0)
+        saved_s -= services * service_s
     return saved_s
