@@ -109,11 +109,9 @@ def a_day(waiting: int) -> dict[str, object]:
 
 async def test_the_time_line_looks_back_a_day_and_says_when_it_cannot(site: Site) -> None:
     await site.start(await site.node())
-    page = await site.blank()
-    await page.clock.install()
+    page = await site.open(clock=True)
     told: list[dict[str, Any]] = [{"status": 503, "json": {"error": {"message": "not yet"}}}]
     await page.route("**/events/history?*", lambda route: route.fulfill(**told[0]))
-    await page.goto(site.url)
     await page.get_by_role("button", name="24 h").click()
     await expect(page.locator("#timeline-problem")).to_have_text("This cannot be read now: not yet")
     told[0] = {"json": a_day(7)}
