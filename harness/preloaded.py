@@ -68,15 +68,15 @@ class ForkedCommand:
         folder: Path | None = None,
         variables: Mapping[str, str] | None = None,
         in_session: bool = False,
-        script: Path | None = None,
+        script: Path | str = COMMAND,
     ) -> None:
         """Start it; the descriptors become its standard output, error and, with a third, input.
 
         `in_session` gives it a session of its own: Ctrl-C does not reach it. `script` is a Python
-        program to run instead of `forebay`.
+        program to run instead of `forebay`: a file, or the name of a module.
         """
         environ = dict(current_environment() if variables is None else variables)
-        arguments = [str(script or COMMAND), *words], str(folder or Path.cwd()), environ, in_session
+        arguments = [str(script), *words], str(folder or Path.cwd()), environ, in_session
         self._process = _context.Process(target=_run, args=(*arguments, _Descriptors(streams)))
         self._process.start()
         assert self._process.pid is not None
@@ -144,7 +144,7 @@ def run_on_terminal(*words: str, env: Mapping[str, str]) -> tuple[int, str]:
 class PipedProgram(ForkedCommand):
     """A Python program with pipes to it and from it; as `subprocess.Popen`, in text."""
 
-    def __init__(self, script: Path, *words: str) -> None:
+    def __init__(self, script: Path | str, *words: str) -> None:
         (theirs_in, ours_in), (ours_out, theirs_out) = os.pipe(), os.pipe()
         try:
             super().__init__(words, (theirs_out, 2, theirs_in), script=script)
@@ -265,5 +265,7 @@ def _run(
     sys.argv = words
     if words[0] == COMMAND:
         main()
-    else:
+    elif words[0].endswith(".py"):
         runpy.run_path(words[0], run_name="__main__")
+    else:
+        runpy.run_module(words[0], run_name="__main__")
