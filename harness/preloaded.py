@@ -172,11 +172,16 @@ class HeardCommand(ForkedCommand):
 
     @classmethod
     async def start(
-        cls, *words: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
+        cls,
+        *words: str,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        script: Path | str = COMMAND,
     ) -> HeardCommand:
         ends = [os.pipe(), os.pipe()]
+        streams = ends[0][1], ends[1][1]
         try:
-            command = cls(words, (ends[0][1], ends[1][1]), folder=cwd, variables=env)
+            command = cls(words, streams, folder=cwd, variables=env, script=script)
         finally:
             for _, theirs in ends:
                 os.close(theirs)
