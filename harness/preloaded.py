@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import fcntl
 import multiprocessing
 import os
 import pty
@@ -17,6 +18,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import termios
 from contextlib import suppress
 from multiprocessing import connection, forkserver
 from multiprocessing.reduction import DupFd
@@ -72,7 +74,8 @@ class ForkedCommand:
     ) -> None:
         """Start it; the descriptors become its standard output, error and, with a third, input.
 
-        `in_session` gives it a session of its own: Ctrl-C does not reach it. `script` is a Python
+        `in_session` gives it a session of its own: Ctrl-C does not reach it, unless it is typed at
+        a terminal that is its input, for that is then the session's. `script` is a Python
         program to run instead of `forebay`: a file, or the name of a module.
         """
         environ = dict(current_environment() if variables is None else variables)
@@ -262,8 +265,12 @@ def _run(
     for theirs, number in zip(streams, (1, 2, 0), strict=False):  # mostly without the input
         os.dup2(theirs, number)
         os.close(theirs)
-        if number == 0:
-            sys.stdin = os.fdopen(0)
+    if len(streams) == 3:
+        sys.stdin = os.fdopen(0)
+        if os.isatty(0):  # what the fork server has opened has been no terminal
+            sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", 1)
+            if in_session:
+                fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     os.chdir(folder)
     os.environ.clear()  # noqa: TID251 - the child's
     os.environ.update(environ)  # noqa: TID251

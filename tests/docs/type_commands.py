@@ -6,7 +6,7 @@ import sys
 from forebay.cli.main import app
 
 if __name__ == "__main__":
-    codes = []
+    codes: list[str | int] = []
     for words in json.loads(sys.argv[1]):
         print("$ forebay", *words, flush=True)  # noqa: T201 # what a program says
         try:
