@@ -50,6 +50,7 @@ IMPORTED = [
     # What commands that ask a gateway import, and programs of the tests:
     "forebay.cli.status",
     "forebay.testing",
+    "harness.frozen",
 ]
 LIMIT_S = 60.0
 """Only turns a hang into a failure."""
