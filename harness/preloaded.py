@@ -54,6 +54,8 @@ IMPORTED = [
 ]
 LIMIT_S = 60.0
 """Only turns a hang into a failure."""
+LINE_BYTES_MAX = 2**20
+"""Of what a command says: a line of a log may hold a traceback."""
 PR_SET_PDEATHSIG = 1
 
 _context = multiprocessing.get_context("forkserver")
@@ -220,7 +222,7 @@ class _ClosedAtTheEnd(asyncio.StreamReaderProtocol):
 
 
 async def _reader(descriptor: int) -> asyncio.StreamReader:
-    reader = asyncio.StreamReader()
+    reader = asyncio.StreamReader(LINE_BYTES_MAX)
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: _ClosedAtTheEnd(reader), os.fdopen(descriptor, "rb", 0)
     )
