@@ -93,6 +93,22 @@ async def test_the_time_line_is_zoomed_by_button_and_by_dragging(site: Site) -> 
     await expect(back).to_be_hidden()
 
 
+async def test_a_drag_before_the_first_sample_zooms_to_it_and_draws_what_can_be_drawn(
+    site: Site,
+) -> None:
+    await site.start(await site.node())
+    page = await site.open()
+    slider = page.get_by_role("slider")
+    await slider.scroll_into_view_if_needed()
+    box = await slider.bounding_box()
+    assert box is not None
+    await page.mouse.move(box["x"] + box["width"] * 0.1, box["y"] + 80)
+    await page.mouse.down()
+    await page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 80)
+    await page.mouse.up()
+    await expect(page.get_by_role("button", name="Back to live")).to_be_visible()
+
+
 def a_day(waiting: int) -> dict[str, object]:
     """What `GET /events/history` tells: a sample a minute."""
     minutes = [*range(29_000_000, 29_000_600), *range(29_000_900, 29_001_440)]  # it was down
