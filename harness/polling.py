@@ -5,6 +5,6 @@ import asyncio
 LOOK_S = 0.02
 
 
-async def pause() -> None:
+async def pause(look_s: float = LOOK_S) -> None:
     """Wait a moment before the next look: without, looking takes as much as what is looked at."""
-    await asyncio.sleep(LOOK_S)
+    await asyncio.sleep(look_s)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import fcntl
 import multiprocessing
 import os
 import pty
@@ -17,6 +18,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import termios
 from contextlib import suppress
 from multiprocessing import connection, forkserver
 from multiprocessing.reduction import DupFd
@@ -48,9 +50,12 @@ IMPORTED = [
     # What commands that ask a gateway import, and programs of the tests:
     "forebay.cli.status",
     "forebay.testing",
+    "harness.frozen",
 ]
 LIMIT_S = 60.0
 """Only turns a hang into a failure."""
+LINE_BYTES_MAX = 2**20
+"""Of what a command says: a line of a log may hold a traceback."""
 PR_SET_PDEATHSIG = 1
 
 _context = multiprocessing.get_context("forkserver")
@@ -68,15 +73,16 @@ class ForkedCommand:
         folder: Path | None = None,
         variables: Mapping[str, str] | None = None,
         in_session: bool = False,
-        script: Path | None = None,
+        script: Path | str = COMMAND,
     ) -> None:
         """Start it; the descriptors become its standard output, error and, with a third, input.
 
-        `in_session` gives it a session of its own: Ctrl-C does not reach it. `script` is a Python
-        program to run instead of `forebay`.
+        `in_session` gives it a session of its own: Ctrl-C does not reach it, unless it is typed at
+        a terminal that is its input, for that is then the session's. `script` is a Python
+        program to run instead of `forebay`: a file, or the name of a module.
         """
         environ = dict(current_environment() if variables is None else variables)
-        arguments = [str(script or COMMAND), *words], str(folder or Path.cwd()), environ, in_session
+        arguments = [str(script), *words], str(folder or Path.cwd()), environ, in_session
         self._process = _context.Process(target=_run, args=(*arguments, _Descriptors(streams)))
         self._process.start()
         assert self._process.pid is not None
@@ -144,7 +150,7 @@ def run_on_terminal(*words: str, env: Mapping[str, str]) -> tuple[int, str]:
 class PipedProgram(ForkedCommand):
     """A Python program with pipes to it and from it; as `subprocess.Popen`, in text."""
 
-    def __init__(self, script: Path, *words: str) -> None:
+    def __init__(self, script: Path | str, *words: str) -> None:
         (theirs_in, ours_in), (ours_out, theirs_out) = os.pipe(), os.pipe()
         try:
             super().__init__(words, (theirs_out, 2, theirs_in), script=script)
@@ -172,11 +178,16 @@ class HeardCommand(ForkedCommand):
 
     @classmethod
     async def start(
-        cls, *words: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
+        cls,
+        *words: str,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        script: Path | str = COMMAND,
     ) -> HeardCommand:
         ends = [os.pipe(), os.pipe()]
+        streams = ends[0][1], ends[1][1]
         try:
-            command = cls(words, (ends[0][1], ends[1][1]), folder=cwd, variables=env)
+            command = cls(words, streams, folder=cwd, variables=env, script=script)
         finally:
             for _, theirs in ends:
                 os.close(theirs)
@@ -211,7 +222,7 @@ class _ClosedAtTheEnd(asyncio.StreamReaderProtocol):
 
 
 async def _reader(descriptor: int) -> asyncio.StreamReader:
-    reader = asyncio.StreamReader()
+    reader = asyncio.StreamReader(LINE_BYTES_MAX)
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: _ClosedAtTheEnd(reader), os.fdopen(descriptor, "rb", 0)
     )
@@ -257,13 +268,19 @@ def _run(
     for theirs, number in zip(streams, (1, 2, 0), strict=False):  # mostly without the input
         os.dup2(theirs, number)
         os.close(theirs)
-        if number == 0:
-            sys.stdin = os.fdopen(0)
+    if len(streams) == 3:
+        sys.stdin = os.fdopen(0)
+        if os.isatty(0):  # what the fork server has opened has been no terminal
+            sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", 1)
+            if in_session:
+                fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     os.chdir(folder)
     os.environ.clear()  # noqa: TID251 - the child's
     os.environ.update(environ)  # noqa: TID251
     sys.argv = words
     if words[0] == COMMAND:
         main()
-    else:
+    elif words[0].endswith(".py"):
         runpy.run_path(words[0], run_name="__main__")
+    else:
+        runpy.run_module(words[0], run_name="__main__")

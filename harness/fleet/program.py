@@ -88,13 +88,14 @@ class Program:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._from = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as output:
-            if self.words[0] == COMMAND:
+            if self.words[0] == COMMAND or self.words[0].endswith(".py"):
                 self._child = ForkedCommand(
                     self.words[1:],
                     (output.fileno(), output.fileno()),
                     folder=self._folder,
                     variables=self.variables,
                     in_session=True,
+                    script=self.words[0],
                 )
                 return
             self._child = subprocess.Popen(

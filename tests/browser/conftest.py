@@ -8,6 +8,7 @@ wrote an error into the console, broke the security policy, or asked anyone but 
 from __future__ import annotations
 
 import asyncio
+import socket
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -37,6 +38,11 @@ TELL_VIOLATIONS = """
 addEventListener("securitypolicyviolation", (event) =>
   console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`));
 """
+FORGET_AND_LEAVE = """() => {
+  localStorage.clear();
+  sessionStorage.clear();
+  location.replace("about:blank");
+}"""
 
 expect.set_options(timeout=LIMIT_S * 1000)
 
@@ -44,19 +50,22 @@ expect.set_options(timeout=LIMIT_S * 1000)
 class Pages:
     """Pages that tests use one after the other: a new one costs three processes of the browser.
 
-    Between two tests a page rests at an address of the same site, so that it keeps its process. Its
-    next gateway has another port, hence another origin: storage and cache begin empty.
+    Between two tests a page is empty; as it went there by itself, it keeps its process. Its next
+    gateway has the same port, hence the same origin: the files of the page, which browsers may
+    keep, are loaded once. They are half of what opening the page costs. Storage begins empty.
     """
 
-    def __init__(self, browser: Browser, resting_place: str) -> None:
+    def __init__(self, browser: Browser, port: int) -> None:
         self._browser = browser
-        self._resting_place = resting_place
+        self.port = port
         self._resting: dict[str, list[Page]] = {}
 
-    async def new(self, script: str = "", **options: Any) -> Page:
-        """Return a page in a context of its own."""
+    async def new(self, script: str = "", *, clock: bool = False, **options: Any) -> Page:
+        """Return a page in a context of its own; with a `clock`, tests can move its time on."""
         context = await self._browser.new_context(**options)
         await context.add_init_script(TELL_VIOLATIONS + script)
+        if clock:
+            await context.clock.install()
         return await context.new_page()
 
     async def lend(self, stack: AsyncExitStack, **options: Any) -> Page:
@@ -68,9 +77,11 @@ class Pages:
 
         async def take_back() -> None:
             await page.unroute_all()
-            await page.goto(self._resting_place)
+            async with page.expect_navigation(url="about:blank"):
+                await page.evaluate(FORGET_AND_LEAVE)
             await page.context.clear_cookies()
-            await page.set_viewport_size(size)
+            if page.viewport_size != size:
+                await page.set_viewport_size(size)
             resting.append(page)
 
         stack.push_async_callback(take_back)
@@ -103,7 +114,7 @@ class Site:
         listed = [{"name": f"gpu{i + 1}", "url": url} for i, url in enumerate(urls)]
         environ = settings.pop("environ", {})
         given: dict[str, Any] = {"nodes": listed, **settings}
-        given["server"] = {"port": 0, **settings.get("server", {})}
+        given["server"] = {"port": self.pages.port, **settings.get("server", {})}
         given["jobs"] = {"database": f"sqlite:///{self.folder}/jobs.db", **settings.get("jobs", {})}
         gateway = Gateway(Settings(**given), environ=environ)
         await self.stack.enter_async_context(gateway)
@@ -112,7 +123,8 @@ class Site:
 
     async def serve(self, *words: str, port: int = 0) -> HeardCommand:
         """Start `forebay serve` as a program of its own, and wait until it listens."""
-        child = await HeardCommand.start("serve", "--port", str(port), *words, cwd=self.folder)
+        at = ("--port", str(port or self.pages.port))
+        child = await HeardCommand.start("serve", *at, *words, cwd=self.folder)
         self.stack.push_async_callback(end, child)
         line = await says(child, "Forebay is listening on ")
         self.port = urlsplit(line.split()[-1]).port or 0
@@ -201,8 +213,10 @@ async def stream(call: Call, *words: str) -> None:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def pages(browser: Browser) -> AsyncIterator[Pages]:
-    async with FakeNode() as node:
-        yield Pages(browser, f"{node.url}/health")
+    with socket.socket() as reserved:  # as it never listens, gateways can bind to its port
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind(("127.0.0.1", 0))
+        yield Pages(browser, reserved.getsockname()[1])
 
 
 @pytest_asyncio.fixture(loop_scope="session")

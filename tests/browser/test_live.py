@@ -93,6 +93,22 @@ async def test_the_time_line_is_zoomed_by_button_and_by_dragging(site: Site) -> 
     await expect(back).to_be_hidden()
 
 
+async def test_a_drag_before_the_first_sample_zooms_to_it_and_draws_what_can_be_drawn(
+    site: Site,
+) -> None:
+    await site.start(await site.node())
+    page = await site.open()
+    slider = page.get_by_role("slider")
+    await slider.scroll_into_view_if_needed()
+    box = await slider.bounding_box()
+    assert box is not None
+    await page.mouse.move(box["x"] + box["width"] * 0.1, box["y"] + 80)
+    await page.mouse.down()
+    await page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 80)
+    await page.mouse.up()
+    await expect(page.get_by_role("button", name="Back to live")).to_be_visible()
+
+
 def a_day(waiting: int) -> dict[str, object]:
     """What `GET /events/history` tells: a sample a minute."""
     minutes = [*range(29_000_000, 29_000_600), *range(29_000_900, 29_001_440)]  # it was down
@@ -109,11 +125,9 @@ def a_day(waiting: int) -> dict[str, object]:
 
 async def test_the_time_line_looks_back_a_day_and_says_when_it_cannot(site: Site) -> None:
     await site.start(await site.node())
-    page = await site.blank()
-    await page.clock.install()
+    page = await site.open(clock=True)
     told: list[dict[str, Any]] = [{"status": 503, "json": {"error": {"message": "not yet"}}}]
     await page.route("**/events/history?*", lambda route: route.fulfill(**told[0]))
-    await page.goto(site.url)
     await page.get_by_role("button", name="24 h").click()
     await expect(page.locator("#timeline-problem")).to_have_text("This cannot be read now: not yet")
     told[0] = {"json": a_day(7)}

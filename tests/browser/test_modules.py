@@ -60,7 +60,8 @@ TICKS = """async (cases) => {
 
 
 SLOTS_NOTES = """async (cases) => {
-  const { showTiles } = await import("/dashboard/tiles.js");
+  const app = document.querySelector("script").src; // in the folder of those that the page uses
+  const { showTiles } = await import(new URL("tiles.js", app));
   const queue = { enabled: true, max_size: 9, waiting: 0, average_service_seconds: null };
   const sessions = { held: 0, pending_prompts: 0 };
   return cases.map(([state, slots, processing, processing_jobs]) => {

@@ -35,11 +35,9 @@ async def test_markup_in_the_name_of_a_model_and_in_its_answer_is_shown_as_text(
 
 async def test_markup_anywhere_in_a_snapshot_is_shown_as_text(site: Site) -> None:
     await site.start(await site.node())
-    first = await site.open()
-    told = await first.evaluate(READ_EVENTS)
-    hello, snapshot = told
+    page = await site.open()
+    hello, snapshot = await page.evaluate(READ_EVENTS)
     soil(snapshot)
-    page = await site.blank()
 
     async def answer(route: Route) -> None:
         events = [("hello", hello), ("snapshot", snapshot)]
@@ -47,7 +45,7 @@ async def test_markup_anywhere_in_a_snapshot_is_shown_as_text(site: Site) -> Non
         await route.fulfill(content_type="text/event-stream", body=body)
 
     await page.route("**/events", answer)
-    await page.goto(site.url)
+    await page.reload()
     for place in (
         "#troubles .what", "#troubles .advice", "#caption", "#problems code", "#problems .advice",
         "#jobs b >> nth=0", "#nodes .node-name", "#nodes .last-error", "#models .model-name",

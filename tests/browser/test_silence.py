@@ -91,9 +91,7 @@ async def test_a_stream_that_goes_silent_is_noticed_and_opened_anew(site: Site) 
 
 async def test_a_page_that_nobody_looks_at_gives_its_connection_back(site: Site) -> None:
     gateway = await site.start(await site.node())
-    page = await site.blank(script=HIDE)
-    await page.clock.install()
-    await page.goto(site.url)
+    page = await site.open(script=HIDE, clock=True)
     state = page.locator("#live-state")
     await expect(state).to_have_text("Live")
     await page.evaluate("hide(true)")

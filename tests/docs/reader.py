@@ -5,33 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import sys
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from harness.preloaded import ForkedCommand
 
+if TYPE_CHECKING:
     from .shell_blocks import Line
 
 LIMIT_S = 60.0  # only turns a hang into a failure
+PATH = {"PATH": "/usr/bin:/bin"}
 SHOWN_ADDRESS = "127.0.0.1:7800"
 SHOWN_BATCH = "batch_0123456789abcdef01234567"
 BATCH = re.compile(r"\bbatch_[0-9a-f]{24}\b")
-ALL_OF_THEM = """
-import json, sys
-from forebay.cli.main import app
-codes = []
-for words in json.load(sys.stdin):
-    print("$ forebay", *words, flush=True)
-    try:
-        app(words)
-        codes.append(0)
-    except SystemExit as end:
-        codes.append(end.code or 0)
-print(json.dumps(codes))
-"""
-"""One interpreter for all commands of a page: starting one takes longer than most of them."""
+TYPE_COMMANDS = Path(__file__).with_name("type_commands.py")
+"""One program for all commands of a page, forked: starting one takes longer than most of them."""
 
 
 class Reader:
@@ -71,9 +61,20 @@ class Reader:
     async def forebay(self, lines: list[list[str]]) -> tuple[list[int], str]:
         """Run commands of ours one after the other; return their exit statuses and their words."""
         filled = [[self.filled(word) for word in words] for words in lines]
-        output = await self._output(
-            sys.executable, "-c", ALL_OF_THEM, given=json.dumps(filled).encode()
-        )
+        with TemporaryFile() as file:
+            program = ForkedCommand(
+                [json.dumps(filled)],
+                [file.fileno()] * 2,
+                folder=self._folder,
+                variables=self._environment | PATH,
+                script=TYPE_COMMANDS,
+            )
+            try:
+                await asyncio.to_thread(program.ends)
+            finally:
+                program.kill()
+            file.seek(0)
+            output = file.read().decode()
         said, _, codes = output.strip().rpartition("\n")
         if batch := BATCH.search(said):
             self._known[SHOWN_BATCH] = batch[0]
@@ -102,13 +103,13 @@ class Reader:
         if answer.get("object") == "file":
             self._known["FILE_ID"] = answer["id"]
 
-    async def _output(self, *words: str, given: bytes | None = None) -> str:
+    async def _output(self, *words: str) -> str:
         child = await asyncio.create_subprocess_exec(
-            *words, cwd=self._folder, env=self._environment | {"PATH": "/usr/bin:/bin"},
-            stdin=PIPE if given else DEVNULL, stdout=PIPE, stderr=STDOUT,
+            *words, cwd=self._folder, env=self._environment | PATH,
+            stdin=DEVNULL, stdout=PIPE, stderr=STDOUT,
         )  # fmt: skip
         async with asyncio.timeout(LIMIT_S):
-            said, _ = await child.communicate(given)
+            said, _ = await child.communicate()
         return said.decode()
 
     async def _status_of_stream(self, words: list[str]) -> int:

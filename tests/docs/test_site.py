@@ -16,13 +16,15 @@ from axe_playwright_python.async_playwright import Axe  # type: ignore[import-un
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from playwright.async_api import Browser, Page
+    from playwright.async_api import Browser, Page, ViewportSize
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
 NOT_LOADED = {"canonical", "next", "prev", "alternate"}
 THEME_S_OWN = {"landmark-unique"}
+PHONE: ViewportSize = {"width": 390, "height": 800}
+DESKTOP: ViewportSize = {"width": 1280, "height": 800}
 OUTSIDE = re.compile(r"^(?:https?:)?//")
 
 
@@ -97,9 +99,9 @@ in_browser = pytest.mark.asyncio(loop_scope="session")
 """On the browser's event loop."""
 
 
-@pytest_asyncio.fixture(loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def browser_page(browser: Browser) -> AsyncIterator[Page]:
-    page = await browser.new_page(viewport={"width": 390, "height": 800})
+    page = await browser.new_page(viewport=PHONE)
     page.set_default_timeout(20_000)
     yield page
     await page.close()
@@ -117,23 +119,73 @@ async def test_from_the_file_system_pages_ask_for_nothing_else_and_fit_a_phone(
                  "internals/scheduler.html", "repository/bench/index.html"):  # fmt: skip
         await browser_page.goto((site / name).as_uri())
         width = await browser_page.evaluate("document.documentElement.scrollWidth")
-        assert width <= 390, name
+        assert width <= PHONE["width"], name
     assert {urlsplit(url).scheme for url in asked} <= {"file", "data", "blob"}
     assert errors == []
 
 
 @in_browser
-async def test_search_works_from_the_file_system(site: Path, browser_page: Page) -> None:
-    await browser_page.set_viewport_size({"width": 1280, "height": 800})
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])
+async def test_the_site_can_be_read_by_those_who_see_little_or_nothing(
+    site: Path, browser_page: Page, scheme: Literal["light", "dark"]
+) -> None:
+    await browser_page.emulate_media(color_scheme=scheme)
+    for name, part in (
+        ("index.html", "html"),
+        ("jobs.html", ".md-content"),  # what is around it is on every page
+        ("quickstart.html", ".md-content"),  # which has most kinds of code
+    ):
+        await browser_page.goto((site / name).as_uri())
+        found = (await Axe().run(browser_page, part)).response["violations"]
+        # The theme gives every copy button a landmark of one name; nothing of ours.
+        told = {one["id"]: one["nodes"][0]["html"] for one in found if one["id"] not in THEME_S_OWN}
+        assert told == {}, name
+
+
+@in_browser
+async def test_pictures_follow_the_switch_between_light_and_dark(
+    site: Path, browser_page: Page
+) -> None:
+    await browser_page.set_viewport_size(DESKTOP)
+    await browser_page.emulate_media(color_scheme="light")
     await browser_page.goto((site / "index.html").as_uri())
-    field = browser_page.locator(".md-search__input")
-    await field.click()
+    for _ in range(2):
+        await browser_page.locator("form[data-md-component=palette] label:visible").click()
+    await browser_page.locator("body[data-md-color-scheme=slate]").wait_for()
+    scheme = await browser_page.evaluate(
+        "getComputedStyle(document.querySelector('img')).colorScheme"
+    )
+    assert scheme == "dark"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def searching(site: Path, browser_page: Page) -> Page:
+    """The first page with the search open, which has read its index of all pages."""
+    await browser_page.set_viewport_size(DESKTOP)
+    await browser_page.goto((site / "index.html").as_uri())
+    await browser_page.locator(".md-search__input").click()
     await browser_page.get_by_text("Type to start searching").wait_for()
-    await field.press_sequentially("swap_wait_seconds")
-    found = browser_page.locator(".md-search-result__link")
+    return browser_page
+
+
+async def found_for(page: Page, words: str) -> list[str]:
+    """Search for these words; return the addresses that are found, without what follows a `?`."""
+    field = page.locator(".md-search__input")
+    await field.fill("")
+    await field.press("Backspace")  # the site listens for keys
+    found = page.locator(".md-search-result__link")
+    await found.first.wait_for(state="detached")
+    await field.fill(words[:-1])
+    await field.press(words[-1])
     await found.first.wait_for()
-    addresses = [await link.get_attribute("href") or "" for link in await found.all()]
-    assert any("reference/settings.html" in address for address in addresses)
+    addresses = await found.evaluate_all("all => all.map((link) => link.getAttribute('href'))")
+    return [address.partition("?")[0] for address in addresses]
+
+
+@in_browser
+async def test_search_works_from_the_file_system(searching: Page) -> None:
+    found = await found_for(searching, "swap_wait_seconds")
+    assert any("reference/settings.html" in address for address in found)
 
 
 @in_browser
@@ -147,45 +199,6 @@ async def test_search_works_from_the_file_system(site: Path, browser_page: Page)
     ],
 )
 async def test_what_is_searched_most_is_found_first(
-    site: Path, browser_page: Page, words: str, first: str
+    searching: Page, words: str, first: str
 ) -> None:
-    await browser_page.set_viewport_size({"width": 1280, "height": 800})
-    await browser_page.goto((site / "index.html").as_uri())
-    field = browser_page.locator(".md-search__input")
-    await field.click()
-    await browser_page.get_by_text("Type to start searching").wait_for()
-    await field.fill(words[:-1])
-    await field.press(words[-1])  # the site listens for keys
-    found = browser_page.locator(".md-search-result__link").first
-    await found.wait_for()
-    assert f"/{first}" in (await found.get_attribute("href") or "").partition("?")[0]
-
-
-@in_browser
-async def test_pictures_follow_the_switch_between_light_and_dark(
-    site: Path, browser_page: Page
-) -> None:
-    await browser_page.set_viewport_size({"width": 1280, "height": 800})
-    await browser_page.emulate_media(color_scheme="light")
-    await browser_page.goto((site / "index.html").as_uri())
-    for _ in range(2):
-        await browser_page.locator("form[data-md-component=palette] label:visible").click()
-    await browser_page.locator("body[data-md-color-scheme=slate]").wait_for()
-    scheme = await browser_page.evaluate(
-        "getComputedStyle(document.querySelector('img')).colorScheme"
-    )
-    assert scheme == "dark"
-
-
-@in_browser
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])
-async def test_the_site_can_be_read_by_those_who_see_little_or_nothing(
-    site: Path, browser_page: Page, scheme: Literal["light", "dark"]
-) -> None:
-    await browser_page.emulate_media(color_scheme=scheme)
-    for name in ("index.html", "jobs.html", "operations.html"):
-        await browser_page.goto((site / name).as_uri())
-        found = (await Axe().run(browser_page)).response["violations"]
-        # The theme gives every copy button a landmark of one name; nothing of ours.
-        told = {one["id"]: one["nodes"][0]["html"] for one in found if one["id"] not in THEME_S_OWN}
-        assert told == {}, name
+    assert f"/{first}" in (await found_for(searching, words))[0]

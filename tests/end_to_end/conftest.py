@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from forebay.nodes.sim.sim_node import SimNode
+from forebay.settings.environment import current_environment
 from forebay.testing import RawClient
 from harness.polling import pause
 from harness.preloaded import COMMAND, HeardCommand
@@ -90,17 +91,19 @@ class Shell:
     def __init__(self, stack: AsyncExitStack) -> None:
         self._stack = stack
 
-    async def start(self, *words: str, cwd: Path | None = None) -> Command:
-        """Start `forebay` with these words."""
-        return await self.start_program(COMMAND, *words, cwd=cwd)
+    async def start(
+        self, *words: str, cwd: Path | None = None, script: Path | str = COMMAND, **variables: str
+    ) -> Command:
+        """Start `forebay` with these words, or a script that does something to it before."""
+        env = {**current_environment(), **variables}
+        return self._started(await HeardCommand.start(*words, cwd=cwd, env=env, script=script))
 
-    async def start_program(self, *words: str, cwd: Path | None = None) -> Command:
-        if words[0] == COMMAND:
-            command = Command(await HeardCommand.start(*words[1:], cwd=cwd))
-        else:
-            command = Command(
-                await asyncio.create_subprocess_exec(*words, stdout=PIPE, stderr=PIPE, cwd=cwd)
-            )
+    async def start_program(self, *words: str) -> Command:
+        """Start a program that must begin as a new process."""
+        return self._started(await asyncio.create_subprocess_exec(*words, stdout=PIPE, stderr=PIPE))
+
+    def _started(self, child: Process | HeardCommand) -> Command:
+        command = Command(child)
         self._stack.push_async_callback(command.stop)
         return command
 

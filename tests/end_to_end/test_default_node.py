@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import socket
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -89,23 +88,29 @@ async def test_without_a_model_nothing_stands_in_and_what_to_install_is_said(
         await find_default_nodes(None, lambda _: None, [unused_url()])
 
 
+@pytest.fixture
+def without_llama_cpp(tmp_path: Path) -> Path:
+    script = tmp_path / "without_llama_cpp.py"
+    script.write_text(WITHOUT_LLAMA_CPP)
+    return script
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_serve_without_a_model_ends_and_says_what_to_install(
-    shell: Shell, workers: int
+    shell: Shell, without_llama_cpp: Path, workers: int
 ) -> None:
-    words = ("-c", WITHOUT_LLAMA_CPP, "serve", "--port", "0", "--set", f"server.workers={workers}")
-    gateway = await shell.start_program(sys.executable, *words)
+    words = ("serve", "--port", "0", "--set", f"server.workers={workers}")
+    gateway = await shell.start(*words, script=without_llama_cpp)
     assert await gateway.ends() == 1
     assert "pip install 'forebay[embedded]'" in gateway.text
     assert "listening" not in gateway.text
 
 
 async def test_serve_waits_for_guards_where_they_may_register(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch
+    shell: Shell, without_llama_cpp: Path
 ) -> None:
-    monkeypatch.setenv("GUARDS", "secret")
     words = ("serve", "--port", "0", "--set", "guard.token_env=GUARDS")
-    gateway = await shell.start_program(sys.executable, "-c", WITHOUT_LLAMA_CPP, *words)
+    gateway = await shell.start(*words, script=without_llama_cpp, GUARDS="secret")
     assert await listening_port(gateway)
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forebay.cli.serve import demo
-from harness.preloaded import COMMAND
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,9 +21,8 @@ if TYPE_CHECKING:
 async def test_a_signal_ends_the_demo_and_its_files_are_gone(
     shell: Shell, tmp_path: Path, number: signal.Signals
 ) -> None:
-    playing = await shell.start_program(
-        "env", f"TMPDIR={tmp_path}", COMMAND, "demo", "--port", "0", "--pace", "0.1"
-    )
+    words = ("demo", "--port", "0", "--pace", "0.1")
+    playing = await shell.start(*words, TMPDIR=str(tmp_path))
     await playing.says("A greedy script")
     assert os.listdir(tmp_path)
     playing.signal(number)

@@ -47,14 +47,18 @@ main()
 """
 
 
-async def serve(shell: Shell, folder: Path, deed: str) -> Command:
-    """Start a gateway with two workers that do something as soon as they have been forked."""
+async def serve(shell: Shell, folder: Path, deed: str, *, anew: bool = False) -> Command:
+    """Start a gateway with two workers that do something as soon as they have been forked.
+
+    `anew`: in an interpreter that begins and ends as usual.
+    """
     program = folder / "program.py"
     program.write_text(PROGRAM.format(deed=deed))
-    return await shell.start_program(
-        sys.executable, str(program), "serve", "--port", "0", "--set", "server.workers=2",
-        "--node", await shell.sim_node(FAST),
-    )  # fmt: skip
+    node = await shell.sim_node(FAST)
+    words = ("serve", "--port", "0", "--set", "server.workers=2", "--node", node)
+    if anew:
+        return await shell.start_program(sys.executable, str(program), *words)
+    return await shell.start(*words, script=program)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -96,7 +100,7 @@ async def test_the_parent_of_many_workers_takes_as_many_descriptors_as_it_may(
 async def test_a_worker_that_cannot_write_its_last_lines_ends_alone(
     shell: Shell, tmp_path: Path
 ) -> None:
-    gateway = await serve(shell, tmp_path, "lose_reader()")
+    gateway = await serve(shell, tmp_path, "lose_reader()", anew=True)
     await Workers(shell, gateway, await listening_port(gateway)).all_there()
     gateway.signal(signal.SIGTERM)
     assert await gateway.ends() == 0

@@ -7,7 +7,6 @@ import json
 import logging
 import random
 import signal
-import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ import pytest
 
 from forebay.testing import FakeNode
 from harness.polling import pause
+from harness.preloaded import COMMAND
 
 from .conftest import LIMIT_S, Command, Shell, listening_port
 from .ledger import Entry, Ledger, Wrong, check
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from forebay.testing.fake_node import Call
 
-UNFENCED = str(Path(__file__).parent / "unfenced.py")
+UNFENCED = Path(__file__).parent / "unfenced.py"
 FOR_EVER_S = "86400"
 LINES = 60
 
@@ -184,10 +184,14 @@ async def ended(client: openai.AsyncOpenAI, batch_id: str) -> Any:
 
 
 async def frozen_and_thawed(
-    shell: Shell, node: FakeNode, ledger: Ledger, words: tuple[str, ...], program: tuple[str, ...]
+    shell: Shell,
+    node: FakeNode,
+    ledger: Ledger,
+    words: tuple[str, ...],
+    script: Path | str = COMMAND,
 ) -> tuple[Command, int]:
     """Have a gateway answer for a job after another has: return it, and the job's number."""
-    late = await shell.start_program(*program, "serve", "--port", "0", *words)
+    late = await shell.start("serve", "--port", "0", *words, script=script)
     port = await listening_port(late)
     await asyncio.to_thread(ledger.begin)
     job_id = (await ask(shell, port, "POST", "/jobs", chat("hello"))).json["id"]
@@ -206,8 +210,7 @@ async def test_fault_48_a_gateway_frozen_past_its_lease_has_its_result_refused(
     shell: Shell, node: FakeNode, ledger: Ledger, postgres_url: str, tmp_path: Path
 ) -> None:
     words = options(postgres_url, node, "1")
-    program = (str(Path(sys.executable).parent / "forebay"),)
-    late, job_id = await frozen_and_thawed(shell, node, ledger, words, program)
+    late, job_id = await frozen_and_thawed(shell, node, ledger, words)
     live = await ask(shell, await listening_port(late), "GET", f"/jobs/{job_id}")
     assert live.json["result"] == {"by": "the second"}
     late.signal(signal.SIGTERM)  # whatever it has to say, it has said by then
@@ -222,8 +225,7 @@ async def test_without_fences_the_check_finds_the_second_result(
 ) -> None:
     """The control: were the fences not there, we would know."""
     words = options(postgres_url, node, "1")
-    program = (sys.executable, UNFENCED)
-    _, job_id = await frozen_and_thawed(shell, node, ledger, words, program)
+    _, job_id = await frozen_and_thawed(shell, node, ledger, words, UNFENCED)
     ends = "SELECT count(*) FROM book WHERE now = 'completed'"
     await until(lambda: ledger.ask(ends)[0][0] == 2, "the late result was never written")
     with pytest.raises(Wrong, match="was completed, and then completed"):

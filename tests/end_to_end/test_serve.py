@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-import sys
-from asyncio.subprocess import PIPE
 from typing import TYPE_CHECKING
 
 import pytest
@@ -177,23 +175,22 @@ async def test_status_and_nodes_talk_to_a_gateway_that_runs(shell: Shell) -> Non
     assert "second" in status.text
 
 
-async def test_a_self_check_that_fails_ends_the_command_and_says_why(tmp_path: Path) -> None:
+async def test_a_self_check_that_fails_ends_the_command_and_says_why(
+    shell: Shell, tmp_path: Path
+) -> None:
     """One byte that nobody holds is enough."""
-    broken = (
+    broken = tmp_path / "broken.py"
+    broken.write_text(
         "import sys; from forebay.wire.server import Server; from forebay.cli.main import main\n"
         "made = Server.__init__\n"
         "def add_a_byte(self, *given): made(self, *given); self.budget.used_bytes += 1\n"
         "Server.__init__ = add_a_byte; sys.exit(main())"
     )
     options = ("serve", "--port", "0", "--node", "http://127.0.0.1:9", "--self-check")
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", broken, *options, stderr=PIPE, stdout=PIPE, cwd=tmp_path
-    )
-    async with asyncio.timeout(LIMIT_S):
-        said, complained = await child.communicate()
-    assert child.returncode == 1
-    assert b"1 bytes of bodies are counted, 0 are held" in complained
-    assert b"Traceback" not in complained + said
+    gateway = await shell.start(*options, cwd=tmp_path, script=broken)
+    assert await gateway.ends() == 1
+    assert "1 bytes of bodies are counted, 0 are held" in gateway.text
+    assert "Traceback" not in gateway.text
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .conftest import Shell
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+LOOK_S = 0.1  # a look at the screen is a program of its own
 RARER = ("xterm", "screen")
 SLOW = SimOptions(models=("m",), slots=2, ttft_s=0.0, tokens_per_second=1.0)
 
@@ -59,7 +60,7 @@ class Terminal:
         try:
             async with asyncio.timeout(LIMIT_S):
                 while what not in (screen := await self.tmux("capture-pane", "-p")):
-                    await pause()
+                    await pause(LOOK_S)
         except TimeoutError:
             raise AssertionError(f"{what!r} is not shown:\n{screen}") from None
         return screen

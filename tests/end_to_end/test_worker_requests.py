@@ -18,7 +18,7 @@ from .worker_rig import Workers
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from forebay.testing import RawClient
+    from forebay.testing import RawClient, Reply
 
     from .conftest import Shell
 
@@ -58,7 +58,10 @@ async def crowded(shell: Shell) -> tuple[Workers, dict[str, RawClient]]:
 
 
 async def page(workers: Workers, number: int, query: str = "") -> Any:
-    reply = await workers.get(number, LISTED + query)
+    return listed(await workers.get(number, LISTED + query))
+
+
+def listed(reply: Reply) -> Any:
     assert reply.status == 200, reply.body
     assert reply.json["incomplete"] == []
     return reply.json
@@ -93,11 +96,9 @@ async def test_any_worker_cancels_a_request_of_any(shell: Shell) -> None:
         assert (cancelled.status, cancelled.json["state"]) == (200, "cancelled"), request_id
     assert (await clients["wait0"].reply()).status == 499
     for number in (0, 1):
-        async with asyncio.timeout(LIMIT_S):
-            while await ids(workers, number, "?outcome=cancelled") != CANCELLED:
-                await pause()
-            while await ids(workers, number, "?state=running") != {"run0", "wait3"}:
-                await pause()
+        asking = await workers.connect(number)
+        await until_listed(asking, "?outcome=cancelled", CANCELLED)
+        await until_listed(asking, "?state=running", {"run0", "wait3"})
 
 
 async def test_a_worker_that_does_not_answer_is_named_beside_the_list(shell: Shell) -> None:
@@ -137,5 +138,11 @@ async def test_the_log_of_all_workers_is_followed_whichever_is_asked(shell: Shel
         assert told.index(b'"of0"') < told.index(b'"of1"')
 
 
-async def ids(workers: Workers, number: int, query: str) -> set[str]:
-    return {row["id"] for row in (await page(workers, number, query))["data"]}
+async def until_listed(asking: RawClient, query: str, ids: set[str]) -> None:
+    """Ask until these requests are listed."""
+    async with asyncio.timeout(LIMIT_S):
+        while True:
+            await asking.get(LISTED + query)
+            if {row["id"] for row in listed(await asking.reply())["data"]} == ids:
+                return
+            await pause()

@@ -13,17 +13,16 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.preloaded import COMMAND, LINE_BYTES_MAX, HeardCommand
+
 from .answers import take_answer
 from .odd_plays import BODY_BYTES_MAX
 from .wire import Wire
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from .answers import Answer
 
 ROOT = Path(__file__).parent.parent.parent
-COMMAND = str(Path(sys.executable).parent / "forebay")
 LISTENING = re.compile(r" on http://127\.0\.0\.1:(\d+)")
 GOOD_NODES, BAD_NODES = 3, 8
 GOOD_SLOTS, BAD_SLOTS = 4, 2
@@ -61,7 +60,7 @@ answer_max_bytes = 2000000
 class Program:
     """One command that runs, and the last of what it has said."""
 
-    def __init__(self, child: Process) -> None:
+    def __init__(self, child: Process | HeardCommand) -> None:
         self._child = child
         self.said: list[str] = []
         self.complaints: Counter[str] = Counter()
@@ -75,13 +74,17 @@ class Program:
         ]
 
     @classmethod
-    async def start(
-        cls, *command: str, folder: Path, environment: Mapping[str, str] | None = None
-    ) -> Program:
-        env = {"PATH": "/usr/bin:/bin", **(environment or {})}
-        child = await asyncio.create_subprocess_exec(
-            *command, stdout=PIPE, stderr=PIPE, stdin=PIPE, cwd=folder, env=env, limit=2**20
-        )
+    async def start(cls, *words: str, folder: Path, compiled: Path | None = None) -> Program:
+        """Start `forebay` with these words, or another build of it."""
+        env = {"PATH": "/usr/bin:/bin"}
+        child: Process | HeardCommand
+        if compiled is None:
+            child = await HeardCommand.start(*words, cwd=folder, env=env)
+        else:
+            env["PYTHONPATH"] = str(compiled)
+            child = await asyncio.create_subprocess_exec(
+                COMMAND, *words, stdout=PIPE, stderr=PIPE, cwd=folder, env=env, limit=LINE_BYTES_MAX
+            )
         program = cls(child)
         try:
             with contextlib.suppress(TimeoutError):
@@ -215,13 +218,12 @@ class Stand:
         )
         settings = folder / "hostile.toml"
         settings.write_text(SETTINGS + tables)
-        environment = {"PYTHONPATH": str(compiled)} if compiled is not None else None
         try:
             program = await Program.start(
-                COMMAND, "serve", "--config", str(settings), "--port", "0",
+                "serve", "--config", str(settings), "--port", "0",
                 *(("--self-check",) if self_check else ()),
                 "--set", f"jobs.database=sqlite:///{folder}/jobs.db",
-                folder=folder, environment=environment,
+                folder=folder, compiled=compiled,
             )  # fmt: skip
         except BaseException:
             await nodes.stop()
@@ -233,7 +235,7 @@ class Stand:
         nodes = await Nodes.start()
         try:
             program = await Program.start(
-                COMMAND, "node", "--backend", f"http://127.0.0.1:{nodes.bad[0]}", "--port", "0",
+                "node", "--backend", f"http://127.0.0.1:{nodes.bad[0]}", "--port", "0",
                 "--slots", "32", "--run-seconds", "2", folder=folder,
             )  # fmt: skip
         except BaseException:

@@ -7,13 +7,14 @@ import os
 import pty
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
 
 from forebay.cli.main import app
+from forebay.settings.environment import current_environment
+from harness.preloaded import COMMAND, ForkedCommand
 
 from .conftest import piece, say
 from .scripted_server import SESSION
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from .conftest import Place
     from .scripted_server import Exchange, ScriptedServer
 
-COMMAND = str(Path(sys.executable).parent / "forebay")
 LIMIT_S = 30.0  # only turns a hang into a failure
 PROMPT = f"/session/{SESSION}/prompt"
 MODELS = {"data": [{"id": "m"}, {"id": "other"}]}
@@ -147,13 +147,9 @@ class Terminal:
 
     def __init__(self, *words: str) -> None:
         self._ours, theirs = pty.openpty()
-        self._child = subprocess.Popen(
-            ["env", "TERM=xterm", "COLUMNS=100", COMMAND, "chat", *words],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
-            preexec_fn=_own_terminal,
+        variables = {**current_environment(), "TERM": "xterm", "COLUMNS": "100"}
+        self._child = ForkedCommand(
+            ["chat", *words], [theirs] * 3, variables=variables, in_session=True
         )
         os.close(theirs)
         self.text = ""
@@ -177,11 +173,11 @@ class Terminal:
         return before
 
     async def ends(self) -> int:
-        return await asyncio.wait_for(asyncio.to_thread(self._child.wait), LIMIT_S)
+        return await asyncio.to_thread(self._child.ends, LIMIT_S)
 
     def close(self) -> None:
         self._child.kill()
-        self._child.wait()
+        self._child.ends()
         asyncio.get_running_loop().remove_reader(self._ours)
         os.close(self._ours)
 
@@ -191,13 +187,6 @@ class Terminal:
         except OSError:  # the other side is gone
             asyncio.get_running_loop().remove_reader(self._ours)
         self._changed.set()
-
-
-def _own_terminal() -> None:
-    import fcntl
-    import termios
-
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -332,7 +333,7 @@ async def test_the_page_and_its_files_are_served_with_a_strict_policy(
 ) -> None:
     await rig.start(await rig.node())
     base = f"http://127.0.0.1:{rig.gateway.port}"
-    for path in ("/", *(f"/dashboard/{name}" for name in page_files())):
+    for path in ("/", *(f"/dashboard/{name}" for name in page_files().by_name)):
         answer = await http.get(base + path)
         assert answer.status_code == 200
         policy = answer.headers["content-security-policy"]
@@ -341,10 +342,36 @@ async def test_the_page_and_its_files_are_served_with_a_strict_policy(
         assert answer.headers["x-content-type-options"] == "nosniff"
         again = await http.get(base + path, headers={"if-none-match": answer.headers["etag"]})
         assert (again.status_code, again.content) == (304, b"")
+        assert answer.headers["cache-control"] == "no-cache"
+
+
+async def test_what_the_page_loads_is_kept_until_a_file_of_it_changes(
+    rig: Rig, http: httpx.AsyncClient
+) -> None:
+    await rig.start(await rig.node())
+    base = f"http://127.0.0.1:{rig.gateway.port}"
+    page = (await http.get(base)).text
+    loaded = re.findall(r'(?:href|src)="(/dashboard/[^"]+)"', page)
+    assert len(loaded) == 4
+    folder = loaded[0].rpartition("/")[0]
+    assert {path.rpartition("/")[0] for path in loaded} == {folder}
+    for name, file in page_files().by_name.items():
+        answer = await http.get(f"{base}{folder}/{name}")
+        assert (answer.status_code, answer.content) == (200, file.content)
+        assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
+    older = await http.get(f"{base}/dashboard/0123456789abcdef/app.js")
+    assert (older.status_code, older.headers["cache-control"]) == (200, "no-cache")
 
 
 @pytest.mark.parametrize(
-    "path", ["/dashboard/nothing.js", "/dashboard/..%2ffiles.py", "/dashboard/../files.py"]
+    "path",
+    [
+        "/dashboard/nothing.js",
+        "/dashboard/..%2ffiles.py",
+        "/dashboard/../files.py",
+        f"/dashboard/{page_files().edition}/nothing.js",
+        f"/dashboard/{page_files().edition}/../files.py",
+    ],
 )
 async def test_nothing_but_the_page_can_be_read(
     rig: Rig, http: httpx.AsyncClient, path: str

@@ -15,6 +15,7 @@ from forebay.jobs.batches import steps as batch_steps
 from forebay.jobs.batches.batch import NotCancellable
 from forebay.jobs.batches.file import Listing
 from forebay.jobs.batches.steps import Interrupted
+from harness.preloaded import PipedProgram
 
 from ..desk import Desk, counts, line
 
@@ -143,7 +144,8 @@ def test_beside_sqlite_a_crashed_keeper_s_lease_is_void(desk: Desk) -> None:
 # -- bounds
 
 
-def in_a_program_of_its_own(script: str, *arguments: str) -> Any:
+def in_a_new_program(script: str, *arguments: str) -> Any:
+    """Run it with memory of its own, which it measures."""
     done = subprocess.run(
         [sys.executable, "-m", f"jobs.batches.{script}", *arguments],
         cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=300, check=False,
@@ -152,13 +154,23 @@ def in_a_program_of_its_own(script: str, *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
+def in_a_forked_program(script: str, *arguments: str) -> Any:
+    child = PipedProgram(f"tests.jobs.batches.{script}", *arguments)
+    try:
+        said = child.communicate(limit_s=300)
+    finally:
+        child.kill()
+    assert child.returncode == 0
+    return json.loads(said)
+
+
 @pytest.mark.parametrize("lines", [5_000, pytest.param(50_000, marks=pytest.mark.long)])
 def test_a_large_batch_is_never_in_memory_at_once(
     sqlite_url: str, tmp_path: Path, lines: int
 ) -> None:
     """As many bytes in fewer lines, and the most lines there may be."""
     files = str(tmp_path / "files")
-    seen = in_a_program_of_its_own("large_batch", sqlite_url, files, str(lines))
+    seen = in_a_new_program("large_batch", sqlite_url, files, str(lines))
     assert seen["counts"] == ["completed", lines, lines, 0]
     assert seen["in_order"] is True
     assert seen["input_bytes"] > 50_000_000
@@ -167,7 +179,7 @@ def test_a_large_batch_is_never_in_memory_at_once(
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(n, marks=pytest.mark.long) for n in (2, 3))])
 def test_a_batch_survives_kill_9_at_any_point(database_url: str, tmp_path: Path, seed: int) -> None:
-    seen = in_a_program_of_its_own("many_lives", database_url, str(tmp_path / "files"), str(seed))
+    seen = in_a_forked_program("many_lives", database_url, str(tmp_path / "files"), str(seed))
     assert seen["killed"] >= 5, "it must have been killed in the middle to show anything"
     assert seen["counts"] == ["completed", 60, 60, 0]
     assert seen["answers"] == [f"c{i}" for i in range(60)]

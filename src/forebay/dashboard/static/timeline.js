@@ -250,7 +250,8 @@ export class Timeline {
     const range = [this.pressed, this.released ?? this.pressed].sort((a, b) => a - b);
     this.drop();
     if (range[1] - range[0] < DRAG_MIN_S) return;
-    this.range = [Math.max(range[0], this.history.first), range[1]];
+    const from = Math.max(range[0], this.history.first); // there is nothing before it
+    this.range = [from, Math.max(range[1], from + DRAG_MIN_S)];
     this.draw();
   }
 

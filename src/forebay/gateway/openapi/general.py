@@ -48,6 +48,8 @@ OPERATIONS: Final = (
     Operation("get", "/", "The dashboard", media="text/html"),
     Operation("get", "/dashboard/{name}", "A file of the dashboard", codes=("not_found",),
         media="*/*"),
+    Operation("get", "/dashboard/{edition}/{name}", "The same file, at an address that changes "
+        "with the files: browsers keep it", codes=("not_found",), media="*/*"),
     Operation("get", "/events", "What the dashboard shows, twice a second, as server-sent events",
         codes=(*WITH_A_KEY, "too_many_connections"), media="text/event-stream"),
     Operation("get", "/events/history", "Up to 24 hours of the same, by the minute", "DayHistory",

@@ -47,6 +47,10 @@ SECURITY_HEADERS: Final = {
 }
 
 
+KEPT: Final = "public, max-age=31536000, immutable"
+"""For a file at an address that no other content will ever have: browsers need not ask again."""
+
+
 class PageFile(Struct, frozen=True):
     """One file of the page."""
 
@@ -55,17 +59,37 @@ class PageFile(Struct, frozen=True):
     etag: str
 
 
+class PageFiles(Struct, frozen=True):
+    """The page and what it loads, all of one edition."""
+
+    edition: str
+    """A digest of all of them: stands in the addresses, so that what is kept cannot be outdated."""
+    by_name: dict[str, PageFile]
+    """`index.html` is the page itself."""
+
+
 @cache
-def page_files() -> dict[str, PageFile]:
-    """Return the files by name; `index.html` is the page itself."""
+def page_files() -> PageFiles:
+    """Read them, once; the page names the edition in the addresses of what it loads."""
     found = {}
     for file in resources.files("forebay.dashboard").joinpath("static").iterdir():
         ending = "." + file.name.rpartition(".")[2]
         if ending in MEDIA_TYPES:
-            content = file.read_bytes()
-            etag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
-            found[file.name] = PageFile(content, MEDIA_TYPES[ending], etag)
-    return found
+            found[file.name] = file.read_bytes()
+    edition = _digest(b"".join(name.encode() + found[name] for name in sorted(found)))
+    # Scripts import each other by relative addresses, which keeps them in the same edition.
+    addresses = b'"/dashboard/', f'"/dashboard/{edition}/'.encode()
+    found["index.html"] = found["index.html"].replace(*addresses)
+    return PageFiles(edition, {name: _page_file(name, found[name]) for name in found})
+
+
+def _page_file(name: str, content: bytes) -> PageFile:
+    media_type = MEDIA_TYPES["." + name.rpartition(".")[2]]
+    return PageFile(content, media_type, f'"{_digest(content)}"')
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -79,6 +103,7 @@ class DashboardRoutes:
         return [
             Route("/", self.page),
             Route("/dashboard/{name}", self.file),
+            Route("/dashboard/{edition}/{name}", self.file),
             Route("/events", self.events),
             Route("/events/history", self.history),
         ]
@@ -86,14 +111,16 @@ class DashboardRoutes:
     async def page(self, request: Request) -> Response:
         """Return the page, which holds no data."""
         self.authorizer.anyone(request)
-        return _answer(page_files()["index.html"], request)
+        return _answer(page_files().by_name["index.html"], request)
 
     async def file(self, request: Request) -> Response:
+        """Return a file; of another edition (this gateway was upgraded), ours, not to be kept."""
         self.authorizer.anyone(request)
-        file = page_files().get(request.path_params["name"])
+        ours = page_files()
+        file = ours.by_name.get(request.path_params["name"])
         if file is None:
             raise HttpError("not_found", "the page has no file of that name")
-        return _answer(file, request)
+        return _answer(file, request, kept=request.path_params.get("edition") == ours.edition)
 
     async def events(self, request: Request) -> Response:
         """Stream a snapshot of the gateway twice a second."""
@@ -134,8 +161,10 @@ class DashboardRoutes:
         return self.authorizer.is_admin(request) == admin
 
 
-def _answer(file: PageFile, request: Request) -> Response:
+def _answer(file: PageFile, request: Request, *, kept: bool = False) -> Response:
     headers = {**SECURITY_HEADERS, "etag": file.etag}
+    if kept:
+        headers["cache-control"] = KEPT
     if file.etag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     return Response(file.content, headers=headers, media_type=file.media_type)
