@@ -93,6 +93,7 @@ class NaiveModel(NaiveArrivals):
                 self.leave_node(ticket, "done" if event.ok else "failed")
             case Cancelled():
                 self.settle(ticket, event.prompt_tokens, event.output_tokens)
+                self.nodes[ticket.node].break_off(self.now_s)
                 self.leave_node(ticket, "cancelled")
             case Returned():
                 self.come_back(event, ticket)
@@ -174,10 +175,11 @@ class NaiveModel(NaiveArrivals):
             case NodeChanged():
                 self.change_node(event, node)
             case NodeRested() if node is not None and not node.removed:
-                node.slots = max(min(node.slots, 1), node.slots - 1)
+                if self.now_s - node.broken_off_s > 1.0:
+                    node.slots = max(min(node.slots, 1), node.slots - 1)
                 node.rest_until_s = max(node.rest_until_s, self.now_s + event.rest_s)
             case NodeRemoved() if node is not None and not node.removed:
-                node.removed = True
+                node.removed, node.broken_off_s = True, float("-inf")
                 node.time.offset.clear()
                 self.forget_node(event.name)
                 self.learn_lanes()

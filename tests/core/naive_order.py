@@ -96,11 +96,16 @@ class NaiveNode:
     said: NodeChanged
     slots: int
     rest_until_s: float = 0.0
+    broken_off_s: float = float("-inf")
     away_since_s: float = 0.0
     used_at: tuple[int, int] = (0, 0)
     removed: bool = False
     time: NodeTime = field(default_factory=NodeTime)
     memory: Memory = field(default_factory=Memory)
+
+    def break_off(self, now_s: float) -> None:
+        if not self.removed:
+            self.broken_off_s = now_s
 
     def serves(self, lane: Lane) -> bool:
         listed = lane[0] in self.said.models and lane[1] in self.said.families

@@ -61,6 +61,7 @@ class Outsider:
         self.nodes: dict[str, NodeChanged] = {}
         self.slots: dict[str, int] = {}
         self.rest_until_s: dict[str, float] = {}
+        self.broken_off_s: dict[str, float] = {}
         self.stopping = False
         self.totals: dict[str, int] = {}
 
@@ -98,6 +99,8 @@ class Outsider:
         match event:
             case Finished() | Cancelled():
                 ticket = self.tickets.get(event.id)
+                if ticket and isinstance(event, Cancelled) and ticket.node in self.nodes:
+                    self.broken_off_s[ticket.node] = self.now_s
                 if ticket and (ticket.state == "running" or isinstance(event, Cancelled)):
                     self.end(event.id)
             case Returned():
@@ -126,13 +129,15 @@ class Outsider:
                     for ticket in self.tickets.values():
                         ticket.excluded.discard(event.name)
             case NodeRested() if event.name in self.nodes:
-                slots = self.slots[event.name]
-                self.slots[event.name] = slots - 1 if slots > 1 else slots
+                slots, broken_off_s = self.slots[event.name], self.broken_off_s.get(event.name)
+                if slots > 1 and (broken_off_s is None or self.now_s - broken_off_s > 1.0):
+                    self.slots[event.name] = slots - 1
                 until_s = self.now_s + event.rest_s
                 self.rest_until_s[event.name] = max(until_s, self.rest_until_s.get(event.name, 0.0))
             case NodeRemoved():
                 self.nodes.pop(event.name, None)
                 self.rest_until_s.pop(event.name, None)
+                self.broken_off_s.pop(event.name, None)
             case _:
                 pass
 

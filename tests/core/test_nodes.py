@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.core import Expire, Revoked, Route
+from forebay.core import Expire, Finished, Returned, Revoked, Route
 
 from .rig import Rig
 
@@ -138,6 +138,24 @@ def test_a_late_tick_starts_nobody_whose_time_was_up_while_the_node_rested() -> 
         (Expire, "a"),
         (Route, "b"),
     ]
+
+
+@pytest.mark.parametrize(("later_s", "starts"), [(0.5, ["c", "d"]), (1.5, ["c"])])
+def test_a_node_that_is_full_of_what_was_just_broken_off_keeps_its_slots(
+    later_s: float, starts: list[str]
+) -> None:
+    rig = Rig()
+    rig.node(slots=2)
+    rig.start("a")
+    rig.start("b")
+    for name in ("c", "d"):
+        rig.wait(name)
+    assert Rig.started(rig.cancel("a")) == ["c"]
+    rig.now_s += later_s
+    rig.give_rest("n", 1.0)
+    rig.give(Returned("c", exclude=False))
+    rig.give(Finished("b"))
+    assert Rig.started(rig.tick(at_s=rig.now_s + 2.0)) == starts
 
 
 def test_more_slots_start_as_many_as_they_can() -> None:

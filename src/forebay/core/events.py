@@ -159,7 +159,11 @@ class NodeChanged(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
 
 
 class NodeRested(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
-    """A node said it is busy (429, 503): one slot fewer (floor 1), nothing new for `rest_s`."""
+    """A node said it is busy (429, 503): one slot fewer (floor 1), nothing new for `rest_s`.
+
+    It keeps its slots where a request was broken off there in the last second: most likely the node
+    has not noticed yet.
+    """
 
     name: str
     rest_s: float = 1.0

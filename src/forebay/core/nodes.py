@@ -28,6 +28,9 @@ GPU_SHARE: Final = 0.3
 """Weight of the GPU's load in the choice of a node; specification 1."""
 BUSY_SHARE: Final = 0.7
 """Weight of the slots in use; specification 1."""
+BROKEN_OFF_S: Final = 1.0
+"""How long a node may take to notice that a request was broken off."""
+NEVER_S: Final = float("-inf")
 LOADS_RECENT: Final = 9
 """The median of so many is a load time: a run may be several times as long as a usual one."""
 
@@ -36,11 +39,11 @@ class Node:
     """One backend server."""
 
     __slots__ = (
-        "_left_s", "_load_is_told", "_loads_s", "away_since_s", "families", "gpu_load", "held",
-        "holds_all", "is_new", "lanes", "leases", "lent", "load_s", "loaded", "loaded_max",
-        "loaders", "models", "name", "on_trial", "prefixes", "ready_at_s", "removed",
-        "rest_until_s", "room", "seq", "shares", "slots", "state", "swap_rank", "swap_target",
-        "swap_victim", "used_at", "wake_s",
+        "_left_s", "_load_is_told", "_loads_s", "away_since_s", "broken_off_s", "families",
+        "gpu_load", "held", "holds_all", "is_new", "lanes", "leases", "lent", "load_s",
+        "loaded", "loaded_max", "loaders", "models", "name", "on_trial", "prefixes",
+        "ready_at_s", "removed", "rest_until_s", "room", "seq", "shares", "slots", "state",
+        "swap_rank", "swap_target", "swap_victim", "used_at", "wake_s",
     )  # fmt: skip
 
     def __init__(self, name: str, seq: int, ranks: int) -> None:
@@ -58,6 +61,7 @@ class Node:
         self.leases: dict[str, str] = {}  # what runs here, by id, and its model
         self.lent = 0  # slots set aside for others to fill, and not filled as far as we know
         self.rest_until_s = 0.0
+        self.broken_off_s = NEVER_S  # when the last request was cancelled that ran here
         self.wake_s = 0.0  # when the core will look at it again by itself
         self.removed = False
         self.used_at = 0  # the sequence number of the last dispatch: least recently used

@@ -36,6 +36,7 @@ from forebay.core.events import (
     ShutDown,
     Ticked,
 )  # fmt: skip
+from forebay.core.nodes import BROKEN_OFF_S
 from forebay.core.options import Options
 from forebay.core.view import audit, describe, snapshot
 from forebay.errors import NotAllowed
@@ -237,6 +238,8 @@ class Scheduler:
             book.end(entry, "cancel")
             return
         node = book.release(entry)
+        if not node.removed:
+            node.broken_off_s = book.now_s
         book.charging.settle(entry, node, event.prompt_tokens, event.output_tokens)
         if entry.claim is not None:
             self._settle_rate(entry, entry.claim, event)
@@ -394,8 +397,8 @@ class Scheduler:
         node = book.cluster.nodes.get(event.name)
         if node is None:
             return
-        if node.slots > 1:
-            node.slots -= 1
+        if node.slots > 1 and book.now_s - node.broken_off_s > BROKEN_OFF_S:
+            node.slots -= 1  # else it is full of what it has not noticed the end of
             book.cluster.recount(node)
         node.rest_until_s = max(node.rest_until_s, book.now_s + event.rest_s)
         book.cluster.open.pop(node.name, None)

@@ -31,6 +31,7 @@ from forebay.core.events import (
     ShutDown,
     Ticked,
 )
+from forebay.core.nodes import NEVER_S
 from forebay.core.snapshot import Snapshot
 from forebay.testing.simulation import rules
 from forebay.testing.simulation.mirror import Mirror, SeenNode, SeenTicket
@@ -262,9 +263,9 @@ class Checker:
                 node.take_over(event, self._mirror.now_s)
                 self._lift_bars(node)
             case NodeRested():
-                node.rest(self._mirror.now_s + event.rest_s)
+                node.rest(self._mirror.now_s, event.rest_s)
             case NodeRemoved():
-                node.removed = True
+                node.removed, node.broken_off_s = True, NEVER_S
 
     def _arrive(self, event: Arrived) -> None:
         assert event.id not in self._mirror.tickets, f"{event.id} arrives twice"
@@ -291,6 +292,8 @@ class Checker:
                 mirror.end(ticket)
             case Cancelled():
                 self._census.end("cancelled")
+                if ticket.state == "running":
+                    mirror.nodes[ticket.node].break_off(mirror.now_s)
                 mirror.end(ticket)
             case _:
                 raise AssertionError(f"{event} is posted while the ticket is {ticket.state}")

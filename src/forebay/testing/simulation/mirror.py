@@ -10,6 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from forebay.core.nodes import BROKEN_OFF_S, NEVER_S
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -75,6 +77,7 @@ class SeenNode:
     swaps: bool = False
     loaded_max: int = 1
     rest_until_s: float = 0.0
+    broken_off_s: float = NEVER_S
     away_since_s: float = 0.0
     is_new: bool = False
     removed: bool = False
@@ -91,9 +94,13 @@ class SeenNode:
         self.loaded_max = max(1, event.loaded_max)
         self.removed = False
 
-    def rest(self, until_s: float) -> None:
-        self.rest_until_s = max(self.rest_until_s, until_s)
-        if self.slots > 1:
+    def break_off(self, now_s: float) -> None:
+        if not self.removed:
+            self.broken_off_s = now_s
+
+    def rest(self, now_s: float, rest_s: float) -> None:
+        self.rest_until_s = max(self.rest_until_s, now_s + rest_s)
+        if self.slots > 1 and now_s - self.broken_off_s > BROKEN_OFF_S:
             self.slots -= 1
 
     def is_up(self) -> bool:
