@@ -17,7 +17,7 @@ from forebay.nodes.slot_limit import SlotLimit
 from forebay.nodes.slot_rounds import Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 MODEL = "llama"
 ENDLESS = 10**9
@@ -297,14 +297,16 @@ def figures(requests: list[Request]) -> Figures:
 
 
 NUMBERS = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256)
+MEASURED = 600
+"""Requests by which a number is judged."""
 
 
-def best_number(engine: Engine, seed: int, requests: int = 600) -> int:
+def best_number(engine: Engine, seed: int, numbers: Iterable[int] = NUMBERS) -> int:
     """Return the smallest number that does as well as any, give or take 3 in 100."""
     found = {}
-    for number in NUMBERS:
+    for number in numbers:
         run = Run(number, seed)
         run.serve(engine, 2 * number)
-        found[number] = figures(run.serve(engine, requests)).throughput
+        found[number] = figures(run.serve(engine, MEASURED)).throughput
     most = max(found.values())
     return min(number for number, one in found.items() if one >= 0.97 * most)
