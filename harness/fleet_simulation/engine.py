@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from harness.fleet_simulation.plans import FleetPlan, Resize
 
-STEPS_MAX = 100_000
+STEPS_MAX = 10_000
 """Many more than a fleet takes in one moment."""
 LOOK_S = 0.1
 RESTART_S = 1.0

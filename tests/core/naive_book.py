@@ -194,7 +194,7 @@ class NaiveBook:
 
     def drain(self) -> None:
         """Let the core start what must start, until no free slot has anybody left."""
-        while any(self.next_on(name) for name in self.nodes):
+        while self.in_state("waiting") and any(self.next_on(name) for name in self.nodes):
             assert self.routes, f"a free slot is left unused: {self._unused()}"
             route = next((r for r in self.routes if self.is_turn_of(r)), None)
             assert route is not None, f"{self.routes}: it is the turn of {self._unused()}"
