@@ -267,7 +267,7 @@ def test_a_search_below_two_says_that_it_tries_one() -> None:
 def test_what_requests_cost_is_told_right_after_thousands_of_rounds(cached: float) -> None:
     """Also where a few take many times as long as most: those whose prompts are not cached."""
     limit, draw = SlotLimit(), random.Random(1)
-    for number in range(20_000):
+    for number in range(10_000):
         slowdown = max(1.0, limit.slots / 16) * draw.lognormvariate(0.0, 0.5)
         first_s = 0.1 if draw.random() < cached else 2.0
         one = Sample("llama", 100, 50, slowdown * first_s, slowdown)
