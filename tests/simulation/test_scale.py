@@ -69,11 +69,11 @@ def test_a_crowd_of_users_who_come_once_is_forgotten() -> None:
     scheduler.handle(NodeChanged("n", 1, ("m",)), 0.0)
     tracemalloc.start()
     try:
-        for number in range(4000):
+        for number in range(10_000):
             actions = scheduler.handle(Arrived("r", "m", user=f"user{number}"), float(number))
             assert isinstance(actions[0], Route)
             scheduler.handle(Finished("r"), number + 0.5)
         late_bytes = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    assert late_bytes < 4000 * 150  # a user that is remembered takes more than twice that
+    assert late_bytes < 10_000 * 150  # a user that is remembered takes more than twice that
