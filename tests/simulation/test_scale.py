@@ -1,5 +1,6 @@
 """A hundred thousand users with ten requests each (FAULTS 15): what one more costs stays small."""
 
+import gc
 import json
 import subprocess
 import sys
@@ -54,11 +55,12 @@ def test_memory_is_given_back_when_a_crowd_has_gone() -> None:
             scheduler.handle(Cancelled(f"r{number}"), 2.0)
         scheduler.next_deadline_s()
         scheduler.handle(Arrived("next", "m", user="next"), 3.0)  # sweeps what is dead
+        gc.collect()  # else it depends on when that was last done
         left_bytes = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
     assert peak_bytes > 5000 * 300
-    assert left_bytes < peak_bytes / 10
+    assert left_bytes < peak_bytes / 20
     seen = scheduler.handle(Observed(), 3.0)[0]
     assert isinstance(seen, Snapshot)
     assert (seen.waiting, seen.running) == (1, 1)
@@ -69,11 +71,12 @@ def test_a_crowd_of_users_who_come_once_is_forgotten() -> None:
     scheduler.handle(NodeChanged("n", 1, ("m",)), 0.0)
     tracemalloc.start()
     try:
-        for number in range(10_000):
+        for number in range(4000):
             actions = scheduler.handle(Arrived("r", "m", user=f"user{number}"), float(number))
             assert isinstance(actions[0], Route)
             scheduler.handle(Finished("r"), number + 0.5)
+        gc.collect()
         late_bytes = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    assert late_bytes < 10_000 * 150  # a user that is remembered takes more than twice that
+    assert late_bytes < 4000 * 150  # a user that is remembered takes more than twice that
