@@ -91,7 +91,8 @@ class NaiveBook:
         return [t for t in self.in_state("waiting") if not t.arrival.job]
 
     def leases(self, name: str) -> int:
-        return sum(1 for ticket in self.in_state("running") if ticket.node == name)
+        tickets = self.tickets.values()
+        return sum(1 for one in tickets if one.node == name and one.state == "running")
 
     def nodes_of(self, lane: Lane) -> dict[str, NaiveNode]:
         return {name: node for name, node in self.nodes.items() if node.serves(lane)}
