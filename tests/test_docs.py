@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,27 +56,34 @@ def blocks_of(page: Path, language: str) -> list[str]:
     return [block for name, block in FENCED.findall(page.read_text()) if name == language]
 
 
+@cache
+def unfenced(page: Path) -> str:
+    """Return the text of a page without its blocks of code."""
+    return FENCED.sub("", page.read_text())
+
+
 def inline_of(page: Path) -> list[str]:
-    return INLINE.findall(FENCED.sub("", page.read_text()))
+    return INLINE.findall(unfenced(page))
 
 
 # -- pictures and links
 
 
+@cache
 def anchors(page: Path) -> set[str]:
     """Return what a page's headings are called in links, as GitHub makes them."""
-    headings = re.findall(r"^#+ (.*)$", FENCED.sub("", page.read_text()), re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", unfenced(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
 @of_pages(PAGES)
 def test_every_relative_link_and_picture_leads_somewhere(page: Path) -> None:
-    for path, anchor in LINK.findall(FENCED.sub("", page.read_text())):
+    for path, anchor in LINK.findall(unfenced(page)):
         target = page.parent / path if path else page
         assert target.exists(), f"links to {path}"
         assert target.resolve().is_relative_to(ROOT), f"links out of the repository: {path}"
         if anchor:
-            assert anchor in anchors(target), f"links to #{anchor} of {target.name}"
+            assert anchor in anchors(target.resolve()), f"links to #{anchor} of {target.name}"
 
 
 def test_every_page_can_be_found_from_the_readme() -> None:
@@ -113,9 +121,14 @@ def commands(page: Path) -> Iterator[tuple[str, bool]]:
             yield from ((found, True) for found in COMMAND.findall(line))
 
 
+@cache
+def program() -> Any:
+    return typer.main.get_command(app)
+
+
 def parse(words: list[str], *, whole: bool) -> None:
     """Parse a command line as the program would; nothing is run."""
-    command: Any = typer.main.get_command(app)
+    command: Any = program()
     name = "forebay"
     while words and words[0] in getattr(command, "commands", {}):
         name = words.pop(0)
@@ -164,17 +177,25 @@ def test_every_toml_block_can_be_loaded(page: Path, tmp_path: Path) -> None:
         load_settings(path, environ={})
 
 
-@of_pages([*PAGES, *DEPLOYED])
-def test_every_variable_and_dotted_setting_exists(page: Path) -> None:
-    text = page.read_text()
-    variables = {variable_of(key) for key in [*valid_keys(), *blocks()]}
-    variables |= set(PROGRAM_VARIABLES)
-    assert set(VARIABLE.findall(text)) <= variables
+@cache
+def variables() -> set[str]:
+    return {variable_of(key) for key in [*valid_keys(), *blocks()]} | set(PROGRAM_VARIABLES)
+
+
+@cache
+def dotted_settings() -> tuple[set[str], re.Pattern[str]]:
+    """Return those there are, and what looks like one."""
     known = set(valid_keys()) | {
         f"{name}.{field}" for name, block in blocks().items() for field in block.model_fields
     }
     names = "|".join([*sections(), *blocks()])
-    dotted = re.compile(rf"(?<![\w.])(?:{names})\.[a-z][a-z_]+(?![\w(]|\.[a-z])")
+    return known, re.compile(rf"(?<![\w.])(?:{names})\.[a-z][a-z_]+(?![\w(]|\.[a-z])")
+
+
+@of_pages([*PAGES, *DEPLOYED])
+def test_every_variable_and_dotted_setting_exists(page: Path) -> None:
+    assert set(VARIABLE.findall(page.read_text())) <= variables()
+    known, dotted = dotted_settings()
     for shown in inline_of(page) if page.suffix == ".md" else ():
         if not shown.endswith((".py", ".md", ".rs", ".yaml", ".Queue")):
             assert set(dotted.findall(shown)) <= known, shown

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import forebay
+from harness.syntax_trees import statements
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "forebay"
@@ -60,7 +61,7 @@ def imported_across_packages() -> dict[str, set[str]]:
     for path in sorted(SOURCE.rglob("*.py")):
         parts = ("forebay", *path.relative_to(SOURCE).with_suffix("").parts)
         here = package_of(".".join(parts))
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in statements(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("forebay."):
                 home = node.module or ""
                 if package_of(home) != here:

@@ -7,6 +7,8 @@ import re
 from functools import cache
 from pathlib import Path
 
+from harness.syntax_trees import statements
+
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "internals" / "faults.md"
 ROW = re.compile(r"^\| (\d+) \|.*\| (.*?) \|$", re.MULTILINE)
@@ -26,7 +28,7 @@ def defined_in(path: str) -> frozenset[str]:
     file = ROOT / path
     tree = ast.parse(file.read_text()) if file.exists() else ast.Module([], [])
     kinds = ast.FunctionDef | ast.AsyncFunctionDef
-    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, kinds))
+    return frozenset(node.name for node in statements(tree) if isinstance(node, kinds))
 
 
 def test_every_row_is_there_and_names_tests() -> None:
@@ -58,7 +60,12 @@ def test_the_name_of_a_test_says_which_rows_it_shows() -> None:
 
 def test_every_file_with_a_test_of_a_row_is_named_in_that_row() -> None:
     named = {number: {path for path, _ in tests} for number, tests in rows().items()}
-    paths = sorted(str(file.relative_to(ROOT)) for file in ROOT.glob("tests/**/test_*.py"))
+    paths = sorted(
+        str(file.relative_to(ROOT))
+        for file in ROOT.glob("tests/**/test_*.py")
+        if "test_fault" in file.read_text()
+    )
+    assert len(paths) > ROWS / 4, "the search itself must find something"
     missing = [
         f"row {number}: {path}::{name}"
         for path in paths

@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from harness.syntax_trees import statements
+
 ROOT = Path(__file__).parent.parent
 ELSEWHERE = (".venvs", "node_modules")  # what others wrote, and tools put there
 SOURCES = sorted(
@@ -22,7 +24,7 @@ BANNED_MARKS = re.compile(r"\b(?:FIXME|XXX|HACK)\b|\bTODO\b(?!\(#\d+\))")
 
 def badly_made(tree: ast.AST) -> Iterator[str]:
     """Yield the functions that are too long, and the names that say nothing."""
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             continue
         if node.name in BANNED_WORDS:

@@ -11,13 +11,14 @@ import heapq
 import random
 from collections import deque
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from forebay.nodes.slot_limit import SlotLimit
 from forebay.nodes.slot_rounds import Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 MODEL = "llama"
 ENDLESS = 10**9
@@ -86,7 +87,29 @@ class Load:
 LOAD = Load()
 
 
-@dataclass
+class Asked:
+    """An endless backlog: the tokens and the luck of each request, drawn as they are needed."""
+
+    def __init__(self, seed: int, load: Load) -> None:
+        self._random = random.Random(seed)
+        self._load = load
+        self._drawn: list[tuple[int, int, float]] = []
+
+    def __getitem__(self, number: int) -> tuple[int, int, float]:
+        while len(self._drawn) <= number:
+            load, draw = self._load, self._random.lognormvariate
+            tokens = int(draw(*load.prompt)) + 1, int(draw(*load.output)) + 1
+            self._drawn.append((*tokens, draw(0.0, load.luck)))
+        return self._drawn[number]
+
+
+@lru_cache(maxsize=8)
+def asked(seed: int, load: Load) -> Asked:
+    """Return the same for the same seed: many numbers of slots are tried on one backlog."""
+    return Asked(seed, load)
+
+
+@dataclass(slots=True)
 class Request:
     """What is asked, and when things happened to it."""
 
@@ -147,6 +170,7 @@ class Run:
     ) -> None:
         self._limit = limit
         self._random = random.Random(seed)
+        self._asked = asked(seed, load)
         self._load = load
         self._arrivals = arrivals
         self._next = next(arrivals, None) if arrivals is not None else None
@@ -175,10 +199,8 @@ class Run:
 
     def _request(self) -> Request | None:
         if self._arrivals is None:
-            (prompt, output), draw = (self._load.prompt, self._load.output), self._random
-            tokens = int(draw.lognormvariate(*prompt)) + 1, int(draw.lognormvariate(*output)) + 1
-            luck = draw.lognormvariate(0.0, self._load.luck)
-            return Request(*tokens, luck, self._now_s, self._now_s, load=self._load)
+            drawn = self._asked[len(self.started)]
+            return Request(*drawn, self._now_s, self._now_s, load=self._load)
         return self._outside.popleft() if self._outside else None
 
     def _start(self, engine: Engine) -> None:
@@ -297,14 +319,16 @@ def figures(requests: list[Request]) -> Figures:
 
 
 NUMBERS = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256)
+MEASURED = 600
+"""Requests by which a number is judged."""
 
 
-def best_number(engine: Engine, seed: int, requests: int = 600) -> int:
+def best_number(engine: Engine, seed: int, numbers: Iterable[int] = NUMBERS) -> int:
     """Return the smallest number that does as well as any, give or take 3 in 100."""
     found = {}
-    for number in NUMBERS:
+    for number in numbers:
         run = Run(number, seed)
         run.serve(engine, 2 * number)
-        found[number] = figures(run.serve(engine, requests)).throughput
+        found[number] = figures(run.serve(engine, MEASURED)).throughput
     most = max(found.values())
     return min(number for number, one in found.items() if one >= 0.97 * most)

@@ -280,13 +280,7 @@ class FleetChecker:
         ]
         for request in waiting:
             self._look_at_limit(request, now_s)
-        settled = set() if self.in_window else set(self.settled())
-        patience_s = (0.5 if self.calm and not self._plan.drops else 2.0) * self._plan.lease_s
-        for request in waiting:
-            if request.gateway in settled:
-                self._look_at(request, now_s, patience_s)
-            else:
-                request.idle_since_s = None
+        self._look_at_slots(waiting, now_s)
         self._look_at_suspects(now_s)
         self._look_at_snubbed(now_s)
         if not self.calm:
@@ -307,8 +301,24 @@ class FleetChecker:
         if now_s - request.arrived_s > (1 + self._plan.drift) * limit_s + MOMENT_S:
             self.broken(f"{request.arrival.id} of {request.gateway.name} waits beyond its limit")
 
-    def _look_at(self, request: Request, now_s: float, patience_s: float) -> None:
-        free = self._free_for(request)
+    def _look_at_slots(self, waiting: list[Request], now_s: float) -> None:
+        settled = set() if self.in_window else set(self.settled())
+        patience_s = (0.5 if self.calm and not self._plan.drops else 2.0) * self._plan.lease_s
+        free: dict[str, list[Backend]] = {}  # by model, for those that have failed nowhere
+        for request in waiting:
+            if request.gateway not in settled:
+                request.idle_since_s = None
+            elif request.failed_on:
+                self._look_at(request, self._free_for(request), now_s, patience_s)
+            else:
+                model = request.arrival.model
+                if model not in free:
+                    free[model] = self._free_for(request)
+                self._look_at(request, free[model], now_s, patience_s)
+
+    def _look_at(
+        self, request: Request, free: list[Backend], now_s: float, patience_s: float
+    ) -> None:
         if not free:
             request.idle_since_s = None
             return

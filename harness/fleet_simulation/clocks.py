@@ -8,31 +8,41 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sized
     from datetime import datetime
 
-    from forebay.testing.clock import FakeClock
+    from forebay.testing.clock import FakeClock, FakeTimer
 
 GRAIN_S = 1e-6
 """A timer of a machine fires this much late, so that rounding never makes it early."""
 
 
 class Idle(selectors.SelectSelector):
-    """Waits for nothing: when a loop has nothing left to do, the world moves on by one event."""
+    """Waits for nothing: while a loop has nothing to do, the world moves on, event by event."""
 
-    def __init__(self, move_on: Callable[[], None]) -> None:
+    def __init__(self, move_on: Callable[[], bool]) -> None:
         super().__init__()
         self._move_on = move_on
+        self.ready: Sized = ()
+        """What the loop has to do."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None or timeout > 0:
-            self._move_on()
+            while self._move_on() and not self.ready:
+                pass
         return []
 
 
-def virtual_loop(move_on: Callable[[], None]) -> asyncio.AbstractEventLoop:
-    """Return a loop that calls `move_on` instead of waiting for sockets and for time."""
-    return asyncio.SelectorEventLoop(Idle(move_on))
+def virtual_loop(move_on: Callable[[], bool]) -> asyncio.AbstractEventLoop:
+    """Return a loop that calls `move_on` instead of waiting for sockets and for time.
+
+    Most events give the loop nothing to do: a turn of it for each costs more than the event. When
+    `move_on` says no, the loop gets its turn.
+    """
+    idle = Idle(move_on)
+    loop = asyncio.SelectorEventLoop(idle)
+    idle.ready = loop._ready  # type: ignore[attr-defined] # asyncio has no other way to ask
+    return loop
 
 
 class Timer:
@@ -40,9 +50,13 @@ class Timer:
 
     def __init__(self, callback: Callable[[], None]) -> None:
         self._callback: Callable[[], None] | None = callback
+        self.due: FakeTimer | None = None
+        """The same, as the world has it."""
 
     def cancel(self) -> None:
         self._callback = None
+        if self.due is not None:
+            self.due.cancel()
 
     def fire(self) -> None:
         callback, self._callback = self._callback, None
@@ -74,7 +88,7 @@ class MachineClock:
     def call_at(self, at_s: float, callback: Callable[[], None]) -> Timer:
         timer = Timer(callback)
         due_s = (at_s - self._offset_s) / self._rate + GRAIN_S
-        self._world.call_at(due_s, lambda: self.deliver(timer.fire))
+        timer.due = self._world.call_at(due_s, lambda: self.deliver(timer.fire))
         return timer
 
     def deliver(self, callback: Callable[[], None]) -> None:

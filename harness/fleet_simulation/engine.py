@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from harness.fleet_simulation.plans import FleetPlan, Resize
 
-STEPS_MAX = 100_000
+STEPS_MAX = 10_000
 """Many more than a fleet takes in one moment."""
 LOOK_S = 0.1
 RESTART_S = 1.0
@@ -137,7 +137,8 @@ class FleetSimulation:
             checker.outcomes,
         )
 
-    def _move_on(self) -> None:
+    def _move_on(self) -> bool:
+        """Let the world's next event happen; stop the loop and say no when that was the last."""
         now_s = self.world.monotonic_s()
         self._steps_here = self._steps_here + 1 if now_s == self._here_s else 0
         self._here_s = now_s
@@ -145,6 +146,8 @@ class FleetSimulation:
             self.checker.broken("time stands still: a timer is armed for the past, again and again")
         if self.checker.problems or self._is_over() or not self.world.run_next():
             self._loop.stop()
+            return False
+        return True
 
     def _close(self) -> None:
         for gateway in self.gateways.values():
@@ -293,6 +296,8 @@ class FleetSimulation:
     def _is_over(self) -> bool:
         """Say whether all has ended, and nothing is left anywhere."""
         now_s = self.world.monotonic_s()
+        if now_s < self.plan.duration_s:
+            return False
         over_s = max(self.plan.duration_s, self._faults.over_s + CALM * self.plan.lease_s)
         if now_s < over_s or any(one.requests for one in self.gateways.values()):
             return False

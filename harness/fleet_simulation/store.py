@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from forebay.testing.clock import FakeClock
-    from harness.fleet_simulation.clocks import MachineClock
+    from harness.fleet_simulation.clocks import MachineClock, Timer
 
 CALL_S = 0.1
 CONNECT_S = 1.0
@@ -51,7 +51,10 @@ class Stream:
 
     def after(self, entry_id: bytes) -> list[StreamEntry]:
         ms, _, number = entry_id.partition(b"-")
-        first = bisect_right(self.entries, (int(ms), int(number)), key=itemgetter(0))
+        last_read = (int(ms), int(number))
+        if last_read >= self._last:  # what is asked most
+            return []
+        first = bisect_right(self.entries, last_read, key=itemgetter(0))
         some = self.entries[first : first + READ_MAX]
         return [StreamEntry(b"%d-%d" % one, payload) for one, payload in some]
 
@@ -146,6 +149,8 @@ class Call:
         self, future: asyncio.Future[Any], deliver: Callable[[Callable[[], None]], None]
     ) -> None:
         self.future = future
+        self.limit: Timer
+        """Of its time."""
         self._deliver = deliver
 
     def answer(self, result: object) -> None:
@@ -331,13 +336,15 @@ class Line:
     def _begin(self, limit_s: float) -> Call:
         call = Call(asyncio.get_running_loop().create_future(), self._clock.deliver)
         self._valkey.calls[call] = None
-        self._clock.call_at(self._clock.monotonic_s() + limit_s, lambda: call.fail("TimeoutError"))
+        due_s = self._clock.monotonic_s() + limit_s
+        call.limit = self._clock.call_at(due_s, lambda: call.fail("TimeoutError"))
         return call
 
     async def _end(self, call: Call) -> Any:
         try:
             return await call.future
         finally:
+            call.limit.cancel()
             self._valkey.calls.pop(call, None)
 
     def _reply(self, call: Call, result: object) -> None:

@@ -91,7 +91,8 @@ class NaiveBook:
         return [t for t in self.in_state("waiting") if not t.arrival.job]
 
     def leases(self, name: str) -> int:
-        return sum(1 for ticket in self.in_state("running") if ticket.node == name)
+        tickets = self.tickets.values()
+        return sum(1 for one in tickets if one.node == name and one.state == "running")
 
     def nodes_of(self, lane: Lane) -> dict[str, NaiveNode]:
         return {name: node for name, node in self.nodes.items() if node.serves(lane)}
@@ -194,7 +195,7 @@ class NaiveBook:
 
     def drain(self) -> None:
         """Let the core start what must start, until no free slot has anybody left."""
-        while any(self.next_on(name) for name in self.nodes):
+        while self.in_state("waiting") and any(self.next_on(name) for name in self.nodes):
             assert self.routes, f"a free slot is left unused: {self._unused()}"
             route = next((r for r in self.routes if self.is_turn_of(r)), None)
             assert route is not None, f"{self.routes}: it is the turn of {self._unused()}"

@@ -6,6 +6,7 @@ failures that do not shrink. The seed is the whole failure report.
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -104,6 +105,8 @@ class Day:
             (self.change_limits, 1.0), (self.shut_down, 0.5), (self.speak_of_the_dead, 1.0),
             (self.arrive_again, 25.0 if returning else 0.0),
         ]  # fmt: skip
+        self.makers = [make for make, _ in self.kinds]
+        self.up_to = list(accumulate(weight for _, weight in self.kinds))
 
     def beginning(self) -> list[Event]:
         """Name the nodes the day begins with."""
@@ -114,7 +117,7 @@ class Day:
         """Draw an event and how long after the last one it comes."""
         rng = self.rng
         while True:
-            made = rng.choices([k for k, _ in self.kinds], [w for _, w in self.kinds])[0]()
+            made = rng.choices(self.makers, cum_weights=self.up_to)[0]()
             if made is None:
                 continue
             if isinstance(made, Ticked):

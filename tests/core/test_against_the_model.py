@@ -271,7 +271,7 @@ class CoreAgainstModel(RuleBasedStateMachine):
 
 
 CoreAgainstModel.TestCase.settings = settings(
-    max_examples=150,
+    max_examples=50,  # the seeded days find more, and sooner; what is found here is shrunk
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=list(HealthCheck),

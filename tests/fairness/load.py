@@ -137,7 +137,9 @@ class _Player:
         self._numbers = count()
         self._inbox: deque[Event] = deque()
         self._draining = False
+        self._tick_s: float | None = None
         self._waiting: dict[str, tuple[Party, str, float]] = {}
+        self._backlog: Counter[tuple[Party, str]] = Counter()  # how many wait, by party and model
         self._models: dict[Party, Iterator[str]] = {}
         self._stations = {station.name: station for station in load.stations}
         self._log = Log(load)
@@ -157,6 +159,7 @@ class _Player:
         request_id = f"{party.user}-{next(self._numbers)}"
         model, now_s = next(self._models[party]), self._clock.monotonic_s()
         self._waiting[request_id] = (party, model, now_s)
+        self._backlog[party, model] += 1
         self._log.offered.append((now_s, party.user, self._load.cost(party)))
         self._post(
             Arrived(
@@ -181,23 +184,29 @@ class _Player:
                     self._start(action)
         self._draining = False
         due_s = self._scheduler.next_deadline_s()
-        if due_s is not None and due_s <= self._load.duration_s:
-            self._clock.call_at(due_s, lambda: self._post(Ticked()))
+        if due_s is not None and due_s <= self._load.duration_s and due_s != self._tick_s:
+            self._tick_s = due_s
+            self._clock.call_at(due_s, self._tick)
+
+    def _tick(self) -> None:
+        self._tick_s = None
+        self._post(Ticked())
 
     def _start(self, action: Route) -> None:
         station, now_s = self._stations[action.node], self._clock.monotonic_s()
         backlogged = frozenset(
             (party.user, party.priority)
-            for party, model, _ in self._waiting.values()
-            if model in station.models
+            for (party, model), waiting in self._backlog.items()
+            if waiting and model in station.models
         )
-        party, _, sent_s = waiting = self._waiting.pop(action.id)
+        party, model, sent_s = self._waiting[action.id]
         if action.attempt <= party.returns:
-            self._waiting[action.id] = waiting
             self._clock.call_at(
                 now_s + FAILS_AFTER_S, lambda: self._post(Returned(action.id, exclude=False))
             )
             return
+        del self._waiting[action.id]
+        self._backlog[party, model] -= 1
         cost = self._load.cost(party)
         self._log.dispatches.append(
             Dispatch(

@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+import pytest
+
 from forebay.core.actions import ExpireCode, RejectCode
 from forebay.gateway.errors.codes import CODES
 from forebay.gateway.hot.callers import EXPOSED
@@ -38,9 +40,12 @@ def sources() -> list[Path]:
     return [path for package in SPOKEN for path in sorted((root / package).rglob("*.py"))]
 
 
-def trees() -> Iterator[ast.Module]:
-    for path in sources():
-        yield ast.parse(path.read_text())
+@pytest.fixture(scope="module")
+def trees() -> Iterator[list[ast.Module]]:
+    """Parse them once for all tests of this module, and keep them no longer."""
+    found = [ast.parse(path.read_text()) for path in sources()]
+    yield found
+    found.clear()
 
 
 def codes_in(tree: ast.AST) -> set[str]:
@@ -67,8 +72,8 @@ def test_every_route_and_every_body_is_on_the_page() -> None:
         assert f"\n### {name}\n" in page
 
 
-def test_every_code_that_the_source_can_produce_is_in_the_table() -> None:
-    written_out = set().union(*(codes_in(tree) for tree in trees()))
+def test_every_code_that_the_source_can_produce_is_in_the_table(trees: list[ast.Module]) -> None:
+    written_out = set().union(*(codes_in(tree) for tree in trees))
     assert len(written_out) > 15, "the search itself must find something"
     decided = {*get_args(RejectCode), *get_args(ExpireCode), InvalidBody.code}
     assert (written_out | decided) - CODES.keys() == set()
@@ -90,13 +95,15 @@ def test_every_error_says_what_happened_what_to_do_and_says_it_in_japanese_too()
             assert code.retry == "never", name
 
 
-def headers_in_the_source() -> set[str]:
+def headers_in(trees: list[ast.Module]) -> set[str]:
     """Return every word in a literal, docstrings left out, that looks like a header's name."""
     found: set[str] = set()
-    for tree in trees():
-        texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and id(node) not in texts:
+    for tree in trees:
+        texts: set[int] = set()
+        for node in ast.walk(tree):  # what holds a text comes before the text
+            if isinstance(node, ast.Expr):
+                texts.add(id(node.value))
+            elif isinstance(node, ast.Constant) and id(node) not in texts:
                 value = node.value
                 text = value.decode("latin-1") if isinstance(value, bytes) else value
                 if isinstance(text, str):
@@ -117,8 +124,8 @@ def table_names() -> set[str]:
     }
 
 
-def test_every_header_in_the_source_is_on_the_page() -> None:
-    in_source = headers_in_the_source()
+def test_every_header_in_the_source_is_on_the_page(trees: list[ast.Module]) -> None:
+    in_source = headers_in(trees)
     assert {"x-forebay-max-wait", "retry-after-ms", "x-api-key"} <= in_source
     assert in_source - names_on_the_page() == set()
 

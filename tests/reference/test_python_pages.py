@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from functools import cache
 from importlib import import_module
 
 import pytest
@@ -17,8 +18,13 @@ NAMES = [
 ]
 
 
+@cache
+def page(package: str) -> str:
+    return reference.page(package)
+
+
 def section_of(package: str, name: str) -> str:
-    _, _, rest = reference.page(package).partition(f"\n## {name}\n")
+    _, _, rest = page(package).partition(f"\n## {name}\n")
     return re.split(r"^## ", rest, flags=re.MULTILINE)[0]
 
 

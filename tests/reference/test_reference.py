@@ -9,6 +9,9 @@ from tools.reference.pages import pages
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("path", pages(), ids=str)
+PAGES = pages()
+
+
+@pytest.mark.parametrize("path", PAGES, ids=str)
 def test_the_generated_file_is_up_to_date(path: Path) -> None:
-    assert (ROOT / path).read_text() == pages()[path], "run: make reference"
+    assert (ROOT / path).read_text() == PAGES[path], "run: make reference"

@@ -200,5 +200,5 @@ def _numbered(stage: Stage) -> list[dict[str, int]]:
     return [{"id": event_id} for event_id, _ in stage.session.log._ring]
 
 
-SessionMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+SessionMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
 TestSessions = SessionMachine.TestCase

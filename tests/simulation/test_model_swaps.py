@@ -32,7 +32,7 @@ RESIDENCE_LOADS = 3.0
 
 
 def one_gpu(
-    models: str, clients: tuple[ClientPlan, ...], swap_wait_s: float, duration_s: float = 20_000.0
+    models: str, clients: tuple[ClientPlan, ...], swap_wait_s: float, duration_s: float = 10_000.0
 ) -> Scenario:
     """One slot, one model in memory."""
     return Scenario(
@@ -65,7 +65,7 @@ def hot_model(swap_wait_s: float) -> Scenario:
     """Model `a` always has five waiting; the others are asked for now and then."""
     hot = ClientPlan("hot", Backlog(5), models={"a": 1.0})
     others = ClientPlan("others", Poisson(0.05), models={"b": 1.0, "c": 1.0, "d": 1.0})
-    return one_gpu("abcd", (hot, others), swap_wait_s, duration_s=10_000.0)
+    return one_gpu("abcd", (hot, others), swap_wait_s, duration_s=5_000.0)
 
 
 def first_come_first_served(report: Report, resident: str) -> tuple[float, int]:
@@ -120,13 +120,13 @@ def test_requests_for_three_models_in_turn_are_collated(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_beside_a_model_that_is_always_wanted_the_others_are_served_too(seed: int) -> None:
     report = Simulation(hot_model(SWAP_WAIT_S), seed).run()
-    assert report.users["others"].served == report.users["others"].arrived > 400
+    assert report.users["others"].served == report.users["others"].arrived > 200
     assert_nobody_waits_for_ever(report, models=4)
     assert report.loads * LOAD_S < 0.45 * report.ended_s  # a turn of 2S in 5S at the most
 
 
 def test_pure_grouping_never_serves_the_others_and_is_caught() -> None:
-    scenario = replace(hot_model(swap_wait_s=1e9), duration_s=4000.0)
+    scenario = replace(hot_model(swap_wait_s=1e9), duration_s=1000.0)
     report = Simulation(scenario, seed=0).run()
     with pytest.raises(AssertionError, match="unserved"):
         assert_nobody_waits_for_ever(report, models=4)
@@ -139,14 +139,14 @@ def test_grouping_keeps_a_node_stable_that_first_come_first_served_overloads(see
     client = ClientPlan("user", Poisson(0.6 / SERVICE_S), models=models)
     report = Simulation(one_gpu("abcd", (client,), SWAP_WAIT_S), seed).run()
     mean_s, _ = first_come_first_served(report, "a")
-    assert mean_s > 5000.0  # it grows with the length of the run: unstable
+    assert mean_s > 2500.0  # it grows with the length of the run: unstable
     assert report.users["user"].waits.mean_s < 150.0
     assert_nobody_waits_for_ever(report, models=4)
 
 
 def test_a_higher_class_swaps_within_the_residence_of_a_lower_one() -> None:
     background = ClientPlan("background", Backlog(5), models={"a": 1.0}, priorities={"low": 1})
-    urgent = ClientPlan("urgent", Poisson(0.005), models={"b": 1.0}, priorities={"high": 1})
+    urgent = ClientPlan("urgent", Poisson(0.01), models={"b": 1.0}, priorities={"high": 1})
     report = Simulation(one_gpu("ab", (background, urgent), SWAP_WAIT_S), seed=1).run()
     residence_s = RESIDENCE_LOADS * LOAD_S
     assert report.users["urgent"].served > 50
@@ -238,7 +238,7 @@ def test_the_rule_costs_little_against_pure_grouping() -> None:
         Options(max_size=10_000, wait_s_max=600.0),
         Options(max_size=10_000, wait_s_max=600.0, swap_wait_s=1e9, swap_share=1e-9),
     ):
-        scenario = one_gpu("abcd", (client,), SWAP_WAIT_S, duration_s=15_000.0)
+        scenario = one_gpu("abcd", (client,), SWAP_WAIT_S, duration_s=7_500.0)
         scenario = replace(scenario, options=options)
         reports = [Simulation(scenario, seed).run() for seed in range(2)]
         assert all(report.outcomes == {"served": len(report.requests)} for report in reports)

@@ -91,7 +91,10 @@ class Lane:
 
     def waiting(self) -> int:
         """Return how many live requests wait here; the last queue, of jobs, is left out."""
-        return self.parked + sum(queue.waiting for queue in self.queues[:-1])
+        waiting = self.parked
+        for queue in self.queues[:-1]:
+            waiting += queue.waiting
+        return waiting
 
     def waiting_above(self, queue: WaitQueue) -> int:
         """Return how many wait in the classes above that of a queue."""
@@ -122,7 +125,9 @@ class Lane:
 
     def newcomer_wait_s(self, now_s: float) -> Estimate | None:
         """Return the wait of one that came last, behind all: what `Retry-After` is made of."""
-        live = self.queues[:-1]
-        waiting = sum(queue.waiting for queue in live)
-        longest = max(live, key=lambda queue: queue.waiting)
+        waiting, longest = 0, self.queues[0]
+        for queue in self.queues[:-1]:
+            waiting += queue.waiting
+            if queue.waiting > longest.waiting:
+                longest = queue
         return self.wait_s(longest, (waiting, 0.0, 0.0, None), now_s)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from itertools import chain, pairwise
+from operator import mul
 from typing import Literal, TypeAlias
 
 from forebay.load.statistics import percentile
@@ -83,8 +84,7 @@ def _memory(cells: Cells, statistic: Statistic) -> float:
     if power <= 0:
         return memory
     for lag in range(1, len(line) // 2):
-        pairs = zip(line, line[lag:], strict=False)
-        memory += 2 * math.fsum(one * other for one, other in pairs) / power
+        memory += 2 * math.fsum(map(mul, line, line[lag:])) / power
         if lag >= WINDOW_MEMORIES * memory:
             break
     return max(1.0, memory)

@@ -57,7 +57,8 @@ TRACE_STEPS = 40
 QUIET_PROBES = 50
 """After so many probe rounds without any action, what still waits is left over for good."""
 QUIET_S = 3600.0
-"""... and at least this long: no swap hold of a sensible scenario lasts longer."""
+"""... and at least this long where the scheduler has asked for a tick meanwhile: no swap hold of a
+sensible scenario lasts longer."""
 STEPS_IN_ONE_INSTANT_MAX = 100_000
 """More than this without time passing is a livelock."""
 
@@ -143,9 +144,15 @@ class Simulation:
         """Say whether anything can still happen; probes alone go on for ever."""
         next_s = self._clock.next_timer_s()
         if next_s is None or next_s >= self._scenario.duration_s:
-            quiet_s = max(QUIET_S, QUIET_PROBES * self._scenario.probe_s)
-            return bool(self._asks) and self._clock.monotonic_s() < self._acted_at_s + quiet_s
+            return bool(self._asks) and self._clock.monotonic_s() < self._quiet_until_s()
         return True
+
+    def _quiet_until_s(self) -> float:
+        """Return until when something may still come of what waits."""
+        probed_s = self._acted_at_s + QUIET_PROBES * self._scenario.probe_s
+        patient_s = self._acted_at_s + QUIET_S
+        is_due = self._tick_due_s is not None and self._tick_due_s < patient_s
+        return max(probed_s, patient_s) if is_due else probed_s
 
     def _finish(self) -> None:
         """Give up what nothing can serve any more, and see that nothing is left over."""

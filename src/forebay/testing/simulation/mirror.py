@@ -49,10 +49,10 @@ class SeenTicket:
     """Whether it may wait only because a job is in its way."""
     revoked: str = ""
     """The code with which its owner must answer, once somebody else wanted it gone."""
+    lane: Lane = field(init=False)
 
-    @property
-    def lane(self) -> Lane:
-        return self.arrived.model, self.arrived.family
+    def __post_init__(self) -> None:
+        self.lane = (self.arrived.model, self.arrived.family)
 
     def total_wait_s(self, now_s: float) -> float:
         spell_s = now_s - self.waiting_since_s if self.state == "waiting" else 0.0
@@ -142,12 +142,22 @@ class Mirror:
         self.unfinished_by_key: Counter[str] = Counter()
         self.paced: frozenset[str] = frozenset()
         """Keys with limits: what waits of theirs may not be allowed to start."""
+        self._first_deadline_s: float | None = None
+        self._is_first_known = True
 
     # Reading
 
     def all_waiting(self) -> Iterator[SeenTicket]:
         for tickets in self.lanes.values():
             yield from tickets
+
+    def first_deadline_s(self) -> float | None:
+        """Return when the first of those who wait will have waited as long as it may."""
+        if not self._is_first_known:
+            due_s = [ticket.deadline_s() for ticket in self.all_waiting()]
+            self._first_deadline_s = min((at_s for at_s in due_s if at_s is not None), default=None)
+            self._is_first_known = True
+        return self._first_deadline_s
 
     def nodes_of(self, lane: Lane) -> list[SeenNode]:
         return [node for node in self.nodes.values() if not node.removed and node.serves(lane)]
@@ -187,10 +197,11 @@ class Mirror:
         return self.waiting - sum(ticket.guest for ticket in self.all_waiting())
 
     def waits_for(self, node: SeenNode) -> Iterator[SeenTicket]:
-        """Yield what must start on this node now if it has a free slot, whatever the rates."""
-        for ticket in self.would_use(node):
-            if ticket.arrived.key not in self.paced:
-                yield ticket
+        """Return what must start on this node now if it has a free slot, whatever the rates."""
+        would_use = self.would_use(node)
+        if not self.paced:
+            return would_use
+        return (ticket for ticket in would_use if ticket.arrived.key not in self.paced)
 
     def would_use(self, node: SeenNode) -> Iterator[SeenTicket]:
         """Yield what waits and may run on this node, now or when its key may go on."""
@@ -214,6 +225,9 @@ class Mirror:
         ticket.waiting_since_s = self.now_s
         self.lanes.setdefault(ticket.lane, {})[ticket] = None
         self._count(ticket, 1)
+        due_s, first_s = ticket.deadline_s(), self._first_deadline_s
+        if due_s is not None and (first_s is None or due_s < first_s):
+            self._first_deadline_s = due_s
 
     def start(self, ticket: SeenTicket, node: SeenNode) -> None:
         if ticket.state == "waiting":
@@ -247,6 +261,8 @@ class Mirror:
             self.unfinished_by_key[arrived.key] -= 1
 
     def _stop_waiting(self, ticket: SeenTicket) -> None:
+        if ticket.deadline_s() == self._first_deadline_s:
+            self._is_first_known = False  # until somebody asks
         ticket.waited_s = ticket.total_wait_s(self.now_s)
         del self.lanes[ticket.lane][ticket]
         self._count(ticket, -1)
