@@ -16,6 +16,7 @@ from urllib.parse import quote, urlsplit
 from msgspec.structs import replace
 
 from forebay.core import NodeRemoved
+from forebay.core.nodes import BROKEN_OFF_S, NEVER_S
 from forebay.errors import BackendFailed
 from forebay.nodes.adapters.detection import ADAPTERS, detect
 from forebay.nodes.adapters.lm_studio import LmStudio
@@ -134,6 +135,7 @@ class Backend:
         self._stopped = False
         self._slots_cut = 0
         self._was_busy = False
+        self._broken_off_s = NEVER_S  # when a request was cancelled that ran there
         self._says_loading = False  # in answer to the last probe
 
     # -- for the relay
@@ -202,16 +204,24 @@ class Backend:
     def loads(self) -> None:
         self._tell(self.health.found_loading(self._clock.monotonic_s()))
 
+    def broken_off(self) -> None:
+        """Take note that a request was cancelled here while the node ran it."""
+        self._broken_off_s = self._clock.monotonic_s()
+
     def busy(self) -> None:
         """Take note of a node that says it is full: it has fewer slots than we thought.
+
+        Unless a request was broken off just before, of which it may not know.
 
         The core has taken one off; so do we from what we tell it, until good probes, with no such
         answer between them, give them back one at a time. Where nobody knows the number, the
         limit that we find is lowered instead, and finds its way back by itself.
         """
+        now_s = self._clock.monotonic_s()
+        if now_s - self._broken_off_s <= BROKEN_OFF_S:
+            return
         if self.finds_slots:
             assert self.limit is not None
-            now_s = self._clock.monotonic_s()
             if self.limit.note_refused(now_s):
                 self._tell_slots(now_s)
             return

@@ -535,8 +535,7 @@ class Exchange(AnswerListener):
         self._sink.failed(problem, self)
 
     def _break(self, kind: str, cause: str) -> None:
-        lose = self._fail_now if self.flowing else self._attempt_failed
-        lose(kind, cause)
+        (self._fail_now if self.flowing else self._attempt_failed)(kind, cause)
 
     def _flow(self, head: AnswerHead) -> None:
         """Let the answer reach the sink, from its head on."""
@@ -578,16 +577,17 @@ class Exchange(AnswerListener):
 
     def _drop_answer(self) -> None:
         self._head = self._length = None
-        self._is_stream = False
-        self._pieces = []
+        self._is_stream, self._pieces = False, []
         self._events = self.answer_bytes = self._forgotten_bytes = 0
 
-    def _drop_connection(self) -> None:
+    def _drop_connection(self, *, ends: bool = False) -> None:
         """Close the way to the node at once: that frees what it holds there."""
         connection, self._connection = self._connection, None
         opening, self._opening = self._opening, None
         if connection is not None:
             connection.abort()
+            if ends and self._backend is not None:
+                self._backend.broken_off()
         if opening is not None:
             opening.cancel()
 
@@ -595,6 +595,6 @@ class Exchange(AnswerListener):
         self.ended = True
         try:
             if self._connection is not None or self._opening is not None:
-                self._drop_connection()
+                self._drop_connection(ends=True)
         finally:
             self._relay.forget(self, outcome)

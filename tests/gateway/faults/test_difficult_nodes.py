@@ -57,6 +57,32 @@ async def test_fault_27_a_node_that_says_it_is_full_rests_and_the_request_keeps_
     assert await rig.metric("forebay_retries_total") == 0
 
 
+async def test_fault_27_a_node_that_has_not_noticed_a_cancellation_keeps_its_slots(
+    rig: FaultRig,
+) -> None:
+    node = await rig.node(slots=2)
+    gateway = await rig.start(node)
+    leaves = await rig.ask(mark="leaves")
+    await node.next_call()
+    await rig.ask(mark="runs")
+    runs = await node.next_call()
+    await rig.ask(mark="next")
+    await rig.wait_until("waiting", 1)
+    leaves.close()
+    too_soon = await node.next_call()
+    await too_soon.answer({"error": "busy"}, status=503, headers={"retry-after": "1"})
+    await rig.wait_until("waiting", 1)
+    assert await rig.metric('forebay_node_slots{node="n1"}') == 2
+    backend = gateway.parts.nodes.get("n1")
+    assert backend is not None
+    backend._tell(backend.health.changed(rig.clock.monotonic_s()))  # as after the next probe
+    rig.clock.advance(1.0)
+    again = await node.next_call()  # beside the one that runs
+    assert again.json["mark"] == "next"
+    await again.answer({})
+    await runs.answer({})
+
+
 @pytest.mark.parametrize(("retry_after", "rest_s"), [("", 1.0), ("9999999", 60.0), ("soon", 1.0)])
 async def test_fault_27_a_busy_node_rests_a_second_or_what_it_says_within_reason(
     rig: FaultRig, retry_after: str, rest_s: float
