@@ -140,13 +140,14 @@ class Server:
         Connections inherit the options of the socket that they come from: to set them for each
         would be a dozen calls of the system.
         """
-        listening = await asyncio.get_running_loop().create_server(
+        listening: Any = await asyncio.get_running_loop().create_server(
             self.protocol, ssl=tls, backlog=BACKLOG, start_serving=False, **where
-        )
+        )  # Any, because uvloop's is another class, with a list of sockets
         for sock in listening.sockets:
             watch_for_dead_peer(sock, self.limits.write_seconds)
         await listening.start_serving()
-        return listening
+        made: asyncio.Server = listening
+        return made
 
     def protocol(self) -> ServerConnection:
         return ServerConnection(self)
