@@ -185,7 +185,8 @@ class Cluster:
         open_nodes, nodes = self.open, lane.nodes
         best: Node | None = None
         best_key: tuple[bool, bool, float, float, int] | None = None
-        by_prefix = bool(arrival.prefix) and len(nodes) > 1
+        prefix, tokens = arrival.prefix, arrival.prefix_tokens
+        by_prefix = bool(prefix) and len(nodes) > 1
         least, token_s, service_s = 0, 0.0, 0.0
         if by_prefix:
             least = _least_running(nodes, open_nodes)
@@ -202,7 +203,8 @@ class Cluster:
                 continue
             worth_s = 0.0
             if by_prefix:
-                worth_s = prefixes.worth_s(node, arrival, least, token_s, service_s)
+                cached = node.prefixes.tokens_of(prefix, tokens)
+                worth_s = prefixes.worth_s(node, cached, least, token_s, service_s)
             key = (not warm, name != favourite, -worth_s, node.score(), node.used_at)
             if best_key is None or key < best_key:
                 best, best_key = node, key
@@ -287,4 +289,8 @@ class Cluster:
 
 
 def _least_running(nodes: dict[str, Node], open_nodes: dict[str, Node]) -> int:
-    return min((len(node.leases) for name, node in nodes.items() if name in open_nodes), default=0)
+    least = -1
+    for name, node in nodes.items():
+        if name in open_nodes and not 0 <= least <= len(node.leases):
+            least = len(node.leases)
+    return max(least, 0)

@@ -44,12 +44,17 @@ class PrefixCache:
 
     def cached_tokens(self, arrival: Arrived) -> int:
         """Return how many tokens of a prompt need not be computed here again."""
-        parts, found = self._parts, 0
+        return self.tokens_of(arrival.prefix, arrival.prefix_tokens)
+
+    def tokens_of(self, prefix: tuple[int, ...], tokens: tuple[int, ...]) -> int:
+        """Return the same of a chain of parts, and how many tokens each has."""
+        parts, found, at = self._parts, 0, 0
         if parts:
-            for part, tokens in zip(arrival.prefix, arrival.prefix_tokens, strict=False):
-                if part not in parts:
+            for part in prefix:
+                if part not in parts or at == len(tokens):
                     break
-                found += tokens
+                found += tokens[at]
+                at += 1
         return found
 
     def note(self, prefix: tuple[int, ...], parts_max: int) -> None:
@@ -99,10 +104,10 @@ class PrefillTime:
 
 
 def worth_s(
-    node: Node, arrival: Arrived, least_running: int, token_s: float, service_s: float
+    node: Node, cached_tokens: int, least_running: int, token_s: float, service_s: float
 ) -> float:
     """Return what a prompt's cache on a node with a free slot saves, less what its load costs."""
-    saved_s = float(node.prefixes.cached_tokens(arrival)) * token_s
+    saved_s = float(cached_tokens) * token_s
     more = float(len(node.leases) - least_running)
     if more > 0.0:
         services = CROWD * more

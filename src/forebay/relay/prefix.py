@@ -76,7 +76,7 @@ class PrefixHasher:
 
 def _parts(prompt: _Prompt) -> list[bytes]:
     """Return the parts of a prompt in the order in which an engine sees them, not too many."""
-    begins = b"".join(map(bytes, (prompt.system, prompt.instructions, prompt.tools)))
+    begins = bytes(prompt.system) + bytes(prompt.instructions) + bytes(prompt.tools)
     parts = [begins] if begins else []
     messages = prompt.messages or _listed(bytes(prompt.input))
     if messages:
@@ -95,9 +95,12 @@ def _listed(text: bytes) -> list[msgspec.Raw]:
 
 def _grouped(messages: list[msgspec.Raw]) -> list[bytes]:
     """Return one part for each of the first messages, then for several together."""
-    parts: list[bytes] = []
-    at = 0
-    for count, size in _GROUPS:
+    alone = _GROUPS[0][0]
+    parts = list(map(bytes, messages[:alone]))
+    at = alone
+    if len(messages) <= alone:
+        return parts
+    for count, size in _GROUPS[1:]:
         for _ in range(count):
             group = messages[at : at + size]
             if len(group) < size:  # it may still grow, and would then be another part
