@@ -126,9 +126,9 @@ def _sure_s(lane: Lane, ahead: int, slots: int, mean_s: float, now_s: float) -> 
 def _longest_s(queue: WaitQueue, account: Account | None, now_s: float) -> float:
     """Return the longest wait to reckon with, by those of late and those that are going on."""
     longest_s = queue.promises.longest_s()
+    if longest_s <= 0.0:  # no wait has ended yet: as long as the lane has been seen to run
+        longest_s = queue.lane.demand.known_s(now_s)
     oldest = account.head() if account is not None and account.live else queue.best()
     if oldest is not None and now_s - oldest.since_s > longest_s:
         longest_s = now_s - oldest.since_s
-    if longest_s <= 0.0:  # nobody has waited yet: as long as the lane has been seen to run
-        longest_s = queue.lane.demand.known_s(now_s)
     return LONGEST_MOST * longest_s if longest_s > 0.0 else UNBOUNDED_S
