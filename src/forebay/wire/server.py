@@ -143,9 +143,13 @@ class Server:
         listening: Any = await asyncio.get_running_loop().create_server(
             self.protocol, ssl=tls, backlog=BACKLOG, start_serving=False, **where
         )  # Any, because uvloop's is another class, with a list of sockets
-        for sock in listening.sockets:
-            watch_for_dead_peer(sock, self.limits.write_seconds)
-        await listening.start_serving()
+        try:
+            for sock in listening.sockets:
+                watch_for_dead_peer(sock, self.limits.write_seconds)
+            await listening.start_serving()
+        except BaseException:
+            listening.close()
+            raise
         made: asyncio.Server = listening
         return made
 
