@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -166,6 +167,21 @@ class RecordFileContract(RecordStoreContract):
 
 class TestSqlite(RecordFileContract):
     url_fixture = "sqlite_url"
+
+    def test_a_file_shows_that_another_program_has_written_but_not_soon_after(
+        self, store: RecordStore, open_store: Callable[[], RecordStore], sqlite_url: str
+    ) -> None:
+        other, path = open_store(), sqlite_url.removeprefix("sqlite:///")
+        store.add_key(key()).result(LIMIT_S)
+        assert store.state_of_file() is None
+        seen = []
+        for name in ("b", "c", "c"):  # the last is refused, and leaves no trace
+            other.add_key(key(name, name * 64)).result(LIMIT_S)
+            for file in (path, f"{path}-wal"):
+                os.utime(file, (1e9, 1e9))
+            seen.append(store.state_of_file())
+        assert None not in seen
+        assert seen[0] != seen[1] == seen[2]
 
 
 class TestSqliteInMemory(RecordStoreContract):

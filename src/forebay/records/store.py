@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from forebay.clock import Clock
     from forebay.records.usage import UsageQuery, UsageRow
+    from forebay.storage.database import FileState
 
 CLOSE_S = 5.0
 CHUNK = 500
@@ -45,6 +46,10 @@ class RecordStore:
 
     def close(self, limit_s: float = CLOSE_S) -> None:
         self._database.close(limit_s)
+
+    def state_of_file(self) -> FileState | None:
+        """Return what stays the same as long as nobody writes; None where that cannot be told."""
+        return self._database.state_of_file()
 
     # -- keys
 

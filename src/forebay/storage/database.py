@@ -55,6 +55,7 @@ T = TypeVar("T")
 Deferred = TypeVar("Deferred", bound="Callable[[Connection], object]")
 Item: TypeAlias = tuple[Callable[["Connection"], Any], "Future[Any]", float]
 """Work, its future, and since when it waits."""
+FileState: TypeAlias = tuple[tuple[int, int, int], ...]
 WorkQueue: TypeAlias = "SimpleQueue[Item | None]"
 
 GROUP_MAX = 256
@@ -74,6 +75,9 @@ host that stalls for seconds should not lose what it was about to write."""
 GROUP_LOCK_MS = 100
 """How long a group waits for a lock: well below the second after which PostgreSQL looks for
 deadlocks, and above what a commit takes."""
+SETTLED_S = 3.0
+"""How long ago the last write to a file must be before its time tells it from the next one: some
+file systems count in whole seconds, or in two."""
 CONTENDED = ("55P03", "40P01")
 """PostgreSQL's codes for lock_not_available and deadlock_detected."""
 _DEFERRED = "forebay_deferred"
@@ -190,6 +194,21 @@ class Database:
     def read(self, work: Callable[[Connection], T]) -> Future[T]:
         """Run work on another connection, which sees what is committed."""
         return self._put(self._writes if self._in_memory else self._reads, work)
+
+    def state_of_file(self) -> FileState | None:
+        """Return what stays the same as long as nobody writes; None where that cannot be told.
+
+        It cannot for PostgreSQL, and not just after a write.
+        """
+        if self.path is None:
+            return None
+        try:
+            found = os.stat(self.path), os.stat(f"{self.path}-wal")
+        except OSError:
+            return None
+        if max(one.st_mtime for one in found) > self._clock.utc().timestamp() - SETTLED_S:
+            return None
+        return tuple((one.st_ino, one.st_size, one.st_mtime_ns) for one in found)
 
     def connect(self) -> Connection:
         """Return a new connection in autocommit mode; raises what the driver does.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -11,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from forebay.records.keys import KeyRecord
+from forebay.records.store import RecordStore
 from forebay.settings import digest_of
 
 from ..conftest import OK
 from ..hot.test_users_and_keys import ADMIN, A, key, start
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from forebay.records.keys import KeyTable
     from forebay.testing import Reply
 
@@ -291,6 +295,43 @@ async def test_a_revoked_key_is_not_brought_back_by_an_older_reading(
     await reading
     assert (await revoking).status == 204
     assert records.keys.named("ann") is None
+
+
+def let_settle(path: Path) -> None:
+    """Have it look as if the last write was long ago."""
+    for name in (path, f"{path}-wal"):
+        os.utime(name, (1e9, 1e9))
+
+
+async def test_the_keys_of_a_file_are_read_again_only_once_somebody_has_written_to_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await start(rig, await rig.node(), keys=[])
+    await made(rig, name="ann")
+    records = rig.gateway.parts.records
+    store = await records.ready()
+    keys, reads = store.keys, []
+    monkeypatch.setattr(store, "keys", lambda known: reads.append(known) or keys(known))
+
+    async def take_turns(count: int) -> int:
+        reads.clear()
+        for _ in range(count):
+            rig.clock.advance(0.5)
+            while (turn := records._turn) is not None:
+                await asyncio.wait([turn])
+        return len(reads)
+
+    assert await take_turns(4) == 4  # the file has just been written to: more may follow unseen
+    let_settle(rig.folder / "jobs.db")
+    assert await take_turns(4) == 1
+    other = RecordStore(f"sqlite:///{rig.folder / 'jobs.db'}")
+    other.open()
+    added = other.add_key(KeyRecord("bob", digest_of("sk-bob"), {}, 0.0, "somebody"))
+    assert await asyncio.wrap_future(added)
+    let_settle(rig.folder / "jobs.db")  # not to the time that it had: its size has changed, too
+    assert await take_turns(4) == 1
+    assert (await rig.get("/v1/models", bearer("sk-bob"))).status == 200
+    other.close()
 
 
 async def test_gateways_on_one_database_take_over_each_other_s_keys(

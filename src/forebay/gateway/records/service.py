@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from forebay.records.store import RecordStore
     from forebay.records.usage import UsageRow
     from forebay.settings import UsageSettings
+    from forebay.storage.database import FileState
 
 logger = logging.getLogger("forebay.gateway")
 
@@ -102,6 +103,7 @@ class RecordService:
         self._today_at_s = 0.0
         self._today_day = 0
         self._reading_keys = asyncio.Lock()
+        self._keys_of: FileState | None = None  # of the file of which all keys are known
         self._lost = 0
 
     def now(self) -> float:
@@ -197,6 +199,13 @@ class RecordService:
             if table is not None:
                 self.keys.take(table)
 
+    async def _read_changed_keys(self, store: RecordStore) -> None:
+        """Read them, unless nobody has written anything since that was last done."""
+        state = store.state_of_file()  # before: what is written meanwhile changes it
+        if state is None or state != self._keys_of:
+            await self._read_keys(store)
+            self._keys_of = state
+
     def _arm(self) -> None:
         self._timer = self._clock.call_at(self._clock.monotonic_s() + TURN_S, self._tick)
 
@@ -223,7 +232,7 @@ class RecordService:
         if (store := self._opening.value) is None:
             return
         try:
-            await self._read_keys(store)
+            await self._read_changed_keys(store)
             if is_whole_second:
                 await self._restore(store)
                 await self._write_usage(store, at_once=is_last)
