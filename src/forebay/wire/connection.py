@@ -34,6 +34,8 @@ from forebay.wire.refusals import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from forebay.wire.budget import Charge
     from forebay.wire.heads import RequestHead
     from forebay.wire.server import Delegate, Responder, Server
@@ -61,11 +63,12 @@ class ServerConnection(BatchedConnection):
     __slots__ = (
         "_body", "_delegate", "_early", "_framing", "_head", "_heads", "_holds",
         "_is_head_whole", "_keeps_alive", "_lost", "_marked_bytes", "_mute", "_parser", "_raw",
-        "_server", "_slow",
+        "_server", "_slow", "_transport_write",
         "charge", "is_closing", "kept", "peer", "responder", "transport",
     )  # fmt: skip
 
     transport: asyncio.Transport
+    _transport_write: Callable[[bytes], None]
 
     def __init__(self, server: Server) -> None:
         super().__init__()
@@ -119,7 +122,7 @@ class ServerConnection(BatchedConnection):
         if self._mute:
             return
         try:
-            self.transport.write(data)
+            self._transport_write(data)
         except Exception:
             logger.exception("writing to a client failed")
             self.abort()
@@ -205,6 +208,7 @@ class ServerConnection(BatchedConnection):
     ) -> None:
         """Join the others, if there is room."""
         self.transport = transport
+        self._transport_write = transport.write
         peer = transport.get_extra_info("peername")
         self.peer = peer[0] if isinstance(peer, tuple) else ""
         server = self._server

@@ -6,7 +6,7 @@ and every write wakes a peer that had gone to sleep again. Made together, the sa
 third less CPU time, in the kernel as well as here. What is large is taken and written at once: only
 the transport knows when a peer is too slow for it, and what was read must stay little. Pieces of
 streams often come alone in their turn, and to wait for its end costs a tenth then: after a turn
-with a single write, the next few are made at once.
+with a single write, the next few are made at once, and more each time.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ logger = logging.getLogger("forebay.wire")
 
 BATCHED_BYTES: Final = 16_384
 AT_ONCE: Final = 15
+AT_ONCE_MAX: Final = 240
 """Writes that are made at once after one that was alone in its turn; the next one shows again
-whether it is."""
+whether it is, and twice as many follow."""
 
 
 class IoBatch:
     """What was read in this turn of one event loop, and what is written at its end, in order."""
 
-    __slots__ = ("_at_once", "_pending", "_taking", "_unread", "loop")
+    __slots__ = ("_at_once", "_next", "_pending", "_taking", "_unread", "loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -35,6 +36,7 @@ class IoBatch:
         self._taking = False  # what was read: what is written then is written after it
         self._pending: list[tuple[BatchedConnection, bytes]] = []
         self._at_once = 0  # writes that do not wait for the others
+        self._next = AT_ONCE  # so many, when one is alone again
 
     def read(self, reader: BatchedConnection) -> None:
         """Have the reader take what it has read, after all that is read in this turn."""
@@ -72,7 +74,11 @@ class IoBatch:
     def _end_turn(self) -> None:
         is_alone = len(self._pending) == 1
         self.flush()
-        self._at_once = AT_ONCE if is_alone else 0
+        if is_alone:
+            self._at_once = self._next
+            self._next = min(2 * self._next, AT_ONCE_MAX)
+        else:
+            self._next = AT_ONCE
 
     def flush(self) -> None:
         """Write all of it now: before a connection closes, say."""
