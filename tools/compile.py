@@ -48,7 +48,7 @@ HOT = {
     ),
     "coordination/protocol": ("wire_ids",),
     "relay": (
-        "answer", "call", "exchange", "family", "fields", "forms", "relay", "retries",
+        "answer", "call", "exchange", "family", "fields", "forms", "prefix", "relay", "retries",
         "service_times", "stream_gaps",
     ),
     "wire": (

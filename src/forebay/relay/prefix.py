@@ -7,8 +7,8 @@ messages, later ones are taken together, at places that do not move as a convers
 
 from __future__ import annotations
 
-from hashlib import blake2b
-from typing import Final, TypeAlias
+from hashlib import sha256
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -19,10 +19,12 @@ BYTES_MIN: Final = 512
 a fast node and a second on a CPU; and conversations begin with such prompts."""
 BYTES_MAX: Final = 262_144
 """A longer body is not read again for this."""
+COUNTED_BYTES: Final = 32_768
 COMMA_BYTES: Final = 12
-"""A body with a comma for fewer bytes than this on average is no conversation, but a list of many
-small things, which would take 10 ms to look at one by one."""
+"""A body of so many bytes with a comma for fewer than so many on average is no conversation, but a
+list of many small things, which would take 10 ms to look at one by one."""
 BLOCK_BYTES: Final = 512
+HASH_BYTES: Final = 8
 TOKEN_BYTES: Final = 4
 _GROUPS: Final = ((24, 1), (16, 2), (12, 8), (10, 32))
 """So many parts of so many messages each; beyond that nothing is looked at."""
@@ -32,18 +34,15 @@ Prefix: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 NO_PREFIX: Final[Prefix] = ((), ())
 
 
-class _Prompt(msgspec.Struct, gc=False):
-    """Where a prompt is in a body, in any family."""
-
-    system: msgspec.Raw = msgspec.Raw()
-    instructions: msgspec.Raw = msgspec.Raw()
-    tools: msgspec.Raw = msgspec.Raw()
-    messages: list[msgspec.Raw] = []
-    input: msgspec.Raw = msgspec.Raw()
-    prompt: msgspec.Raw = msgspec.Raw()
-
-
-_DECODER: Final = msgspec.json.Decoder(_Prompt)
+_NOTHING: Final = msgspec.Raw()
+_WHOLE: Final = ("system", "instructions", "tools", "input", "prompt")
+_DECODER: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(  # of a prompt in any family
+    msgspec.defstruct(
+        "_Prompt",
+        [("messages", list[msgspec.Raw], []), *((name, msgspec.Raw, _NOTHING) for name in _WHOLE)],
+        gc=False,
+    )
+)
 _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
@@ -51,13 +50,15 @@ class PrefixHasher:
     """Makes the chains of one fleet: others cannot tell what text is behind one of its hashes."""
 
     def __init__(self, key: bytes) -> None:
-        """`key` has at most 64 bytes; gateways that share a queue have the same."""
-        self._start = blake2b(digest_size=8, key=key)
+        """Gateways that share a queue have the same `key`."""
+        self._start = sha256(key)
 
     def read(self, model: str, body: bytes) -> Prefix:
         """Return the chain of a body that has been read; an empty one where it is of no use."""
         size = len(body)
-        if not BYTES_MIN <= size <= BYTES_MAX or body.count(b",") * COMMA_BYTES > size:
+        if not BYTES_MIN <= size <= BYTES_MAX:
+            return NO_PREFIX
+        if size > COUNTED_BYTES and body.count(b",") * COMMA_BYTES > size:
             return NO_PREFIX
         try:
             prompt = _DECODER.decode(body)
@@ -69,12 +70,12 @@ class PrefixHasher:
         sizes: list[int] = []
         for part in _parts(prompt):
             state.update(part)
-            hashes.append(int.from_bytes(state.digest(), "little"))
+            hashes.append(int.from_bytes(state.digest()[:HASH_BYTES], "little"))
             sizes.append(len(part) // TOKEN_BYTES)
         return tuple(hashes), tuple(sizes)
 
 
-def _parts(prompt: _Prompt) -> list[bytes]:
+def _parts(prompt: Any) -> list[bytes]:  # noqa: ANN401 - a struct that is made here
     """Return the parts of a prompt in the order in which an engine sees them, not too many."""
     begins = bytes(prompt.system) + bytes(prompt.instructions) + bytes(prompt.tools)
     parts = [begins] if begins else []
