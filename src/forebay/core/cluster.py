@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from forebay.core.options import Options
 
     Reaches: TypeAlias = Callable[[str, str], bool]
+    Preference: TypeAlias = tuple[bool, bool, float, float, int]
 
 
 OUTLOOKS: Final[tuple[WaitReason, ...]] = ("loading", "starting", "offline")
@@ -184,7 +185,7 @@ class Cluster:
         affinity = arrival.affinity
         open_nodes, nodes = self.open, lane.nodes
         best: Node | None = None
-        best_key: tuple[bool, bool, float, float, int] | None = None
+        best_key: Preference = (True, True, 0.0, 0.0, 0)
         prefix, tokens = arrival.prefix, arrival.prefix_tokens
         by_prefix = bool(prefix) and len(nodes) > 1
         least, token_s, service_s = 0, 0.0, 0.0
@@ -206,7 +207,7 @@ class Cluster:
                 cached = node.prefixes.tokens_of(prefix, tokens)
                 worth_s = prefixes.worth_s(node, cached, least, token_s, service_s)
             key = (not warm, name != favourite, -worth_s, node.score(), node.used_at)
-            if best_key is None or key < best_key:
+            if best is None or _is_less(key, best_key):
                 best, best_key = node, key
         return best
 
@@ -286,6 +287,17 @@ class Cluster:
         for queue in lane.queues:
             node.shares.offsets.pop(queue, None)
         self.forget_if_unused(lane)
+
+
+def _is_less(one: Preference, other: Preference) -> bool:
+    """Compare as `<` does, for which compiled code would make objects of both."""
+    if one[0] != other[0]:
+        return other[0]
+    if one[1] != other[1]:
+        return other[1]
+    if one[2] != other[2]:
+        return one[2] < other[2]
+    return one[3] < other[3] or (one[3] == other[3] and one[4] < other[4])
 
 
 def _least_running(nodes: dict[str, Node], open_nodes: dict[str, Node]) -> int:

@@ -77,8 +77,9 @@ class PrefixHasher:
 
 def _parts(prompt: Any) -> list[bytes]:  # noqa: ANN401 - a struct that is made here
     """Return the parts of a prompt in the order in which an engine sees them, not too many."""
-    begins = bytes(prompt.system) + bytes(prompt.instructions) + bytes(prompt.tools)
-    parts = [begins] if begins else []
+    begins = [prompt.system, prompt.instructions, prompt.tools]
+    given = [bytes(one) for one in begins if one is not _NOTHING]
+    parts = [b"".join(given)] if given else []
     messages = prompt.messages or _listed(bytes(prompt.input))
     if messages:
         return parts + _grouped(messages)
