@@ -75,7 +75,7 @@ class PrefixHasher:
         return tuple(hashes), tuple(sizes)
 
 
-def _parts(prompt: Any) -> list[bytes]:  # noqa: ANN401 - a struct that is made here
+def _parts(prompt: Any) -> list[bytes]:
     """Return the parts of a prompt in the order in which an engine sees them, not too many."""
     begins = [prompt.system, prompt.instructions, prompt.tools]
     given = [bytes(one) for one in begins if one is not _NOTHING]
