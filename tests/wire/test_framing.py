@@ -77,7 +77,10 @@ class Reference:
         self.whole = True
 
 
-PIECES = [b"0", b"1", b"a", b"5", b"\r\n", b"\r", b"\n", b";x", b" ", b"-", b"abcde", b"X: y", b""]
+PIECES = [
+    b"0", b"1", b"a", b"5", b"\r\n", b"\r", b"\n", b";x", b" ", b"-", b"abcde", b"X: y", b"",
+    b"=", b';x="', b'"', b"\\", b"0;", b"\xff",
+]  # fmt: skip
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=14).map(b"".join))
@@ -98,7 +101,9 @@ def test_nothing_is_taken_for_a_whole_body_that_llhttp_does_not_take(wire: bytes
     [
         b"5\nhello\n", b"5\r\nhello\n", b"5\r\nhelloo\r\n", b"-5\r\n", b"+5\r\n", b" 5\r\n",
         b"5 \r\n", b"0x5\r\n", b"\r\n", b";x\r\n", b"fffffffffffffffff\r\n", b"5;a\rb\r\n",
-        b"5;a\x00\r\n", b"0\r\nX y\r\n", b"0\r\n X: y\r\n", b"0\r\nX : y\r\n", b"0\r\nX: a\nb\r\n",
+        b"5;a\x00\r\n", b"5;a \r\n", b"5;\r\n", b"5;a=\r\n",
+        b'5;a="b\r\n', b'5;a="b"c\r\n',
+        b"0\r\nX y\r\n", b"0\r\n X: y\r\n", b"0\r\nX : y\r\n", b"0\r\nX: a\nb\r\n",
     ],
 )  # fmt: skip
 def test_a_body_that_could_be_read_in_two_ways_is_refused(wire: bytes) -> None:

@@ -25,8 +25,10 @@ LARGE_BYTES: Final = 262_144
 PARTS_MAX: Final = 64
 """Pieces kept apart: a piece of one byte takes forty in memory."""
 
-_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(;[\t\x20-\x7e\x80-\xff]*)?")
-_TRAILER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*")
+_TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_QUOTED: Final = rb'"(?:[\t !#-\[\]-~\x80-\xff]|\\[\t -~\x80-\xff])*"'
+_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;%b(?:=(?:%b|%b))?)*" % (_TOKEN, _TOKEN, _QUOTED))
+_TRAILER = re.compile(_TOKEN + rb":[\t\x20-\x7e\x80-\xff]*")
 
 
 def _first_lines(bytes_max: int) -> list[bytes]:
@@ -144,7 +146,7 @@ class BodyFraming:
     def _begin_chunk(self, line: bytes) -> None:
         read = _SIZE.fullmatch(line)
         if read is None:
-            raise BadFraming("the size of a chunk is not a hexadecimal number")
+            raise BadFraming("a chunk does not begin with its size in hexadecimal digits")
         self._extension_bytes += len(line) - read.end(1)
         if self._extension_bytes > EXTENSION_BYTES_MAX:
             raise BadFraming(_TOO_LONG["size"])
