@@ -85,7 +85,8 @@ def test_the_last_usage_counts() -> None:
 def tokens(*pieces: bytes, family: Family = OPENAI) -> tuple[int, int]:
     """Count what comes in these pieces, as the relay does."""
     events = sum(piece.count(family.event_mark) for piece in pieces)
-    return count_tokens(list(pieces), events, sum(map(len, pieces)))
+    size_bytes = sum(map(len, pieces))
+    return count_tokens(list(pieces), events, size_bytes, bare=family.bare_counts)
 
 
 def test_a_unary_answer_is_counted_by_its_usage() -> None:

@@ -69,11 +69,17 @@ _UNEXPECTED: Final = b"unexpected endpoint or method"
 # -- tokens
 
 
-def count_tokens(pieces: list[bytes], events: int, size_bytes: int) -> tuple[int, int]:
-    """Return prompt and output tokens, as well as they can be known; -1 is unknown."""
+def count_tokens(
+    pieces: list[bytes], events: int, size_bytes: int, *, bare: bool = False
+) -> tuple[int, int]:
+    """Return prompt and output tokens, as well as they can be known; -1 is unknown.
+
+    `bare` says that the node's own counts have no `usage` around them.
+    """
     if not size_bytes:
         return -1, -1
-    prompt, output = read_usage(pieces[0] if len(pieces) == 1 else b"".join(pieces)[-TAIL_BYTES:])
+    tail = pieces[0] if len(pieces) == 1 else b"".join(pieces)[-TAIL_BYTES:]
+    prompt, output = _read_counts(tail) if bare else read_usage(tail)
     if output < 0:
         output = events or size_bytes // 4
     return prompt, output
@@ -118,8 +124,10 @@ def _read_last_line(tail: bytes) -> tuple[int, int]:
     >>> _read_last_line(b'{"done":false}\\n{"done":true,"eval_count":34}\\n')
     (-1, 34)
     """
+    line = tail.rstrip()
+    at = line.rfind(b"\n")
     try:
-        counts = _OLLAMA_COUNTS.decode(tail.rstrip().rpartition(b"\n")[2])
+        counts = _OLLAMA_COUNTS.decode(line[at + 1 :] if at >= 0 else line)
     except _UNREADABLE:
         return -1, -1
     prompt: int = counts.prompt_eval_count

@@ -84,6 +84,7 @@ ANTHROPIC = Family(
     comments=True,
     begins=OPENAI.begins,
     event_mark=b"data:",
+    bare_counts=False,
     error=error_body,
     stream_error=stream_error,
 )

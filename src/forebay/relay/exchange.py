@@ -567,10 +567,10 @@ class Exchange(AnswerListener):
 
     def _count_tokens(self) -> None:
         try:
-            events = self._events
+            pieces, events, family = self._pieces, self._events, self.call.family
             if self._is_stream:
-                events += b"".join(self._pieces).count(self.call.family.event_mark)
-            counted = count_tokens(self._pieces, events, self.answer_bytes)
+                events += b"".join(pieces).count(family.event_mark)
+            counted = count_tokens(pieces, events, self.answer_bytes, bare=family.bare_counts)
             self.prompt_tokens, self.output_tokens = counted
         except Exception:  # nothing may keep a request from its end
             logger.exception("counting tokens failed")

@@ -38,6 +38,8 @@ class Family:
     """What a stream of this family may begin with; anything else is garbage."""
     event_mark: bytes
     """Counted in a stream where the node does not say how many tokens it made."""
+    bare_counts: bool
+    """Whether a node says how many without a `usage` around it."""
     error: Callable[[Problem, str, int], object]
     """The error body, given the message in the caller's language and the HTTP status."""
     stream_error: Callable[[Problem, str, int], bytes]

@@ -61,6 +61,7 @@ OLLAMA = Family(
     comments=False,
     begins=(b"{",),
     event_mark=b"\n",
+    bare_counts=True,
     error=error_body,
     stream_error=stream_error,
 )

@@ -82,6 +82,7 @@ OPENAI = Family(
     comments=True,
     begins=(b"data", b"event", b"id", b"retry", b":", b"\n", b"\r", b"\xef\xbb\xbf"),
     event_mark=b"data:",
+    bare_counts=False,
     error=error_body,
     stream_error=stream_error,
 )

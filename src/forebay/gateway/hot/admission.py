@@ -160,7 +160,9 @@ class Admission:
         model = self.aliases.get(asked, asked)
         if ":" not in model and self._relay.nodes.has_ollama:
             model = self._relay.nodes.full_name(model)
-        return model, self._fallbacks.get(model) or self._fallbacks.get(asked, ())
+        if not self._fallbacks:
+            return model, _NONE
+        return model, self._fallbacks.get(model) or self._fallbacks.get(asked, _NONE)
 
     def may_use(self, key: ResolvedKey | None, asked: str) -> bool:
         """Say whether a key may ask for a model."""
