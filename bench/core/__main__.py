@@ -1,4 +1,8 @@
-"""`make bench`: run everything, print ratios, keep the raw results in bench/results/core.json."""
+"""`python -m bench.core`: run everything, print ratios, keep the raw results of this build.
+
+They go to `bench/results/core.json`, of the compiled build (`PYTHONPATH=build/compiled:.`) to
+`core_compiled.json`.
+"""
 
 import json
 import platform
@@ -11,8 +15,9 @@ from rich.table import Table
 
 from bench.core import request_queue, scheduler
 from bench.core.comparison import Row
+from forebay.build import BUILD
 
-RESULTS = Path(__file__).parent.parent / "results" / "core.json"
+RESULTS = Path(__file__).parent.parent / "results"
 REPEATS = 40
 
 
@@ -46,15 +51,16 @@ def main() -> None:
     console.print(f"enqueue + dispatch: 10^6 waiting cost {growth(core):.2f} x 10^3 (target 4 x)\n")
     queue = request_queue.measure(repeats)
     console.print(table("RequestQueue, per operation", "PriorityQueue", queue))
-    RESULTS.parent.mkdir(exist_ok=True)
+    path = RESULTS / ("core_compiled.json" if BUILD == "compiled" else "core.json")
     machine = {
+        "build": BUILD,
         "python": platform.python_version(),
         "machine": platform.machine(),
         "cores": cpu_count(),
     }
     raw = {"machine": machine, "repeats": repeats, "core": core, "queue": queue}
-    RESULTS.write_text(json.dumps(raw, indent=1) + "\n")
-    console.print("raw results: bench/results/core.json")
+    path.write_text(json.dumps(raw, indent=1) + "\n")
+    console.print(f"raw results: bench/results/{path.name}")
 
 
 main()
