@@ -181,6 +181,7 @@ class Run:
         self._in_flight = 0
         self._rests_until_s = 0.0
         self._probe_s = PROBE_S
+        self._silent: dict[int, Request] = {}  # by their number: those without a first byte
         self.started: list[Request] = []
         self.ended: list[Request] = []
 
@@ -213,6 +214,7 @@ class Run:
                 return
             request.started_s = self._now_s
             self.started.append(request)
+            self._silent[id(request)] = request
             self._in_flight += 1
             self._inside.append(request)
             self._run(engine)
@@ -275,6 +277,7 @@ class Run:
             self._run(engine)
             return
         request.first_byte_s = self._now_s
+        del self._silent[id(request)]
         self._writing.add(request, request.after_first_byte_s())
         if isinstance(self._limit, SlotLimit) and self._limit.listens:
             waited_s = self._now_s - request.started_s
@@ -288,6 +291,9 @@ class Run:
         is_full = queued or self._in_flight >= request.slots
         self._in_flight -= 1
         self.ended.append(request)
+        if isinstance(self._limit, SlotLimit) and self._limit.tries_more:
+            silent = [(MODEL, one.prompt_tokens, one.started_s) for one in self._silent.values()]
+            self._limit.note_silent(silent, self._now_s)
         if is_full and isinstance(self._limit, SlotLimit):
             sample = Sample(
                 MODEL,

@@ -6,12 +6,15 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from forebay.nodes.slot_limit import SlotLimit
+
 from .conftest import OK
 from .hot.test_users_and_keys import A, key, start
 
 if TYPE_CHECKING:
     import pytest
 
+    from forebay.nodes.slot_limit import Silent
     from forebay.testing import Call, FakeNode
 
     from .conftest import Rig
@@ -56,6 +59,33 @@ async def test_requests_that_wait_get_more_slots_while_that_gains(
     for client, call in running:
         await call.answer(OK)
         assert (await client.reply()).status == 200
+
+
+async def test_streams_that_have_not_begun_are_told_when_another_answer_ends(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its slot is given on: what a stream waits for inside must not become more."""
+    told: list[tuple[int, float]] = []
+
+    def note_silent(_: SlotLimit, streams: list[Silent], now_s: float) -> bool:
+        told.append((len(streams), now_s))
+        return False
+
+    monkeypatch.setattr(SlotLimit, "tries_more", True)
+    monkeypatch.setattr(SlotLimit, "note_silent", note_silent)
+    node = await rig.node(kind="openai")
+    await rig.start(node)
+    await answered(rig, node, 3)  # and now two run at once
+    told.clear()
+    ended, silent = await rig.run(node, stream=True), await rig.run(node, stream=True)
+    rig.clock.advance(4.0)
+    ended_s = rig.clock.monotonic_s()
+    await ended[1].answer(OK)
+    assert (await ended[0].reply()).status == 200
+    assert told == [(1, ended_s)]
+    await silent[1].answer(OK)
+    assert (await silent[0].reply()).status == 200
+    assert told[1:] == [(0, ended_s)]
 
 
 async def test_a_number_in_the_settings_is_kept(rig: Rig) -> None:

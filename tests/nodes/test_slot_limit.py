@@ -324,6 +324,20 @@ def test_a_trial_whose_streams_begin_late_ends_at_once() -> None:
     assert limit.reason == f"with {tried} at once, first bytes came late"
 
 
+def test_a_trial_ends_when_a_stream_should_have_begun_and_another_answer_ends() -> None:
+    limit = SlotLimit()
+    run = Run(limit, 1)
+    while not (limit.in_trial and limit.listens):
+        run.serve(queueing(8), 1)
+    tried, sent = limit.slots, [("llama", 100, 1e6)]
+    assert not limit.note_silent(sent, 1e6 + 0.05)
+    assert not limit.note_silent([], 1e6 + 50.0)
+    assert limit.note_silent(sent, 1e6 + 50.0)
+    assert limit.slots < tried
+    assert limit.reason == f"with {tried} at once, first bytes came late"
+    assert not limit.note_silent(sent, 1e6 + 60.0)  # it is settled, and does not listen
+
+
 def rises_to(slots: int) -> SlotLimit:
     """Return a limit that is searching there, of an engine with room for it."""
     limit = SlotLimit()
@@ -420,12 +434,14 @@ def tell(limit: SlotLimit, kind: str, one: Sample, now_s: float) -> bool:
         return limit.note_waiting(one.output_tokens, now_s)
     if kind == "named":
         return limit.note_ceiling(1 + one.prompt_tokens % 99, now_s)
+    if kind == "silent":
+        return limit.note_silent([(one.model, one.prompt_tokens, now_s - one.first_byte_s)], now_s)
     if kind == "begun":
         return limit.note_first_byte(one.model, one.prompt_tokens, one.first_byte_s, now_s, now_s)
     return limit.note(one, now_s, now_s)
 
 
-KINDS = st.sampled_from(["refused", "timed out", "waiting", "named", "begun"])
+KINDS = st.sampled_from(["refused", "timed out", "waiting", "named", "begun", "silent"])
 
 
 @given(st.data(), st.integers(1, 300))

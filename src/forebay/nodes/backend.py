@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from forebay.core.events import Arrived, NodeChanged
     from forebay.nodes.adapters.report import Adapter
     from forebay.nodes.gpu import GpuMeter, GpuReading
+    from forebay.nodes.slot_limit import Silent
     from forebay.nodes.slot_rounds import Sample
     from forebay.settings import NodeSettings
     from forebay.wire.heads import Headers
@@ -181,6 +182,11 @@ class Backend:
         running = self.pool.in_use() - (self._probing is not None)  # which has a connection, too
         if (is_full or running >= limit.slots) and limit.note(sample, started_s, ended_s):
             self._tell_slots(ended_s)
+
+    def silent(self, streams: list[Silent], now_s: float) -> None:
+        """Take note of the streams here that have not begun, in the order of their start."""
+        if self.limit is not None and self.limit.note_silent(streams, now_s):
+            self._tell_slots(now_s)
 
     def answered(self, model: str, *, ok: bool) -> None:
         """Take note of a request that was answered in full, well (`ok`) or with a refusal."""

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 Phase: TypeAlias = Literal["search", "settled", "higher", "lower", "check"]
 Trial: TypeAlias = Literal["higher", "lower"]
+Silent: TypeAlias = tuple[str, int, float]
+"""A stream that has not begun: its model, the tokens of its prompt, and when it was sent."""
 
 SLOTS_MAX: Final = 256
 """The ceiling where the node does not name one."""
@@ -140,6 +142,11 @@ class SlotLimit:
         """Whether first bytes matter now: only while more is tried than ever."""
         return self._phase in LATE_MAX
 
+    @property
+    def tries_more(self) -> bool:
+        """Whether a few more than the limit are tried: what has not begun matters, too."""
+        return self._phase == "higher"
+
     # -- what happens
 
     def note(self, sample: Sample, started_s: float, now_s: float) -> bool:
@@ -162,28 +169,53 @@ class SlotLimit:
         self, model: str, prompt_tokens: int, first_byte_s: float, started_s: float, now_s: float
     ) -> bool:
         """Take a stream that has begun, while this `listens`."""
-        below = self._below()
-        usual_s = self._costs.first_byte_s(model, prompt_tokens)
-        if usual_s is None or not (below and self.listens and started_s >= self._since_s):
-            return False
-        last = max(below)
         order = self._on_time + self._late + 1
-        if order > self.slots - last.slots:
-            order = 1  # only those that were sent at once are read one after the other
-        if first_byte_s <= usual_s * last.first * max(LATE * self.slots / last.slots, order):
+        bound_s = self._first_byte_max_s(model, prompt_tokens, started_s, order)
+        if bound_s is None:
+            return False
+        if first_byte_s <= bound_s:
             self._on_time += 1
             return False
         self._late += 1
-        return self._late >= LATE_MAX[self._phase] and self._stop(last.slots, now_s)
+        return self._stop_if_late(now_s)
 
-    def _stop(self, last: int, now_s: float) -> bool:
-        """End what has made first bytes come late."""
+    def note_silent(self, streams: list[Silent], now_s: float) -> bool:
+        """Take all streams that have not begun yet, in order, while it `tries_more`.
+
+        To wait for their first bytes would be to send more meanwhile, which then wait as well. (A
+        search that ended so would end too low: it sends many more than one at once.)
+        """
+        late, begun = 0, self._on_time + self._late
+        for order, (model, prompt_tokens, started_s) in enumerate(streams, begun + 1):
+            bound_s = self._first_byte_max_s(model, prompt_tokens, started_s, order)
+            late += bound_s is not None and now_s - started_s > bound_s
+        return late > 0 and self.tries_more and self._stop_if_late(now_s, late)
+
+    def _first_byte_max_s(
+        self, model: str, prompt_tokens: int, started_s: float, order: int
+    ) -> float | None:
+        """Return when a first byte comes late; None where that says nothing of this limit."""
+        below = self._below()
+        usual_s = self._costs.first_byte_s(model, prompt_tokens)
+        if usual_s is None or not (below and self.listens and started_s >= self._since_s):
+            return None
+        last = max(below)
+        if order > self.slots - last.slots:
+            order = 1  # only those that were sent at once are read one after the other
+        return usual_s * last.first * max(LATE * self.slots / last.slots, order)
+
+    def _stop_if_late(self, now_s: float, silent: int = 0) -> bool:
+        """End what has made first bytes come late; `silent` ones are late and have not come."""
+        if self._late + silent < LATE_MAX[self._phase]:
+            return False
         reason = f"with {self.slots} at once, first bytes came late"
         if self._phase == "higher":
+            self._late += silent + self.slots - self._home  # some are to come
             return self._end_trial(now_s, reason)
         if self.slots == self._most:
             return False  # so little too many that the round may end
         # Most of those in time only had not long to wait: a quarter of them, in simulation.
+        last = max(self._below()).slots
         self._most = min(self.slots - 1, last + self._on_time // 4)
         if self._most in self._known:
             return self._land(reason, now_s)
@@ -518,7 +550,7 @@ class SlotLimit:
             for slots, one in self._known.items()
         }
         if self._late:
-            self._waits[which] = HARM * (self._late + self.slots - self._home)  # some are to come
+            self._waits[which] = HARM * self._late
         else:
             self._put_off(which)
         return self._follow(reason, now_s, in_trial=True)

@@ -401,7 +401,7 @@ class Exchange(AnswerListener):
             self._count_tokens()
             self._end("served" if ok else "passed_through")
             if backend is not None and (status < 500 or status == 501):
-                note_answer(self, backend, ok=ok)
+                note_answer(self, backend, self._relay.first_bytes, ok=ok)
             self._sink.end()
         finally:  # whatever fails on our side, the slot comes back
             self._relay.post(Finished(self.id, ok, self.prompt_tokens, self.output_tokens))

@@ -14,6 +14,7 @@ from forebay.nodes.slot_rounds import Sample
 if TYPE_CHECKING:
     from forebay.nodes.backend import Backend
     from forebay.relay.exchange import Exchange
+    from forebay.wire.deadlines import Deadlines
 
 
 def note_first_byte(exchange: Exchange, backend: Backend) -> None:
@@ -22,13 +23,19 @@ def note_first_byte(exchange: Exchange, backend: Backend) -> None:
     backend.began(exchange.model, prompt_tokens, exchange.started_s, exchange.first_byte_s)
 
 
-def note_answer(exchange: Exchange, backend: Backend, *, ok: bool) -> None:
-    """Tell of an answer that is whole, well (`ok`) or a refusal."""
+def note_answer(
+    exchange: Exchange, backend: Backend, silent: Deadlines[Exchange], *, ok: bool
+) -> None:
+    """Tell of an answer that is whole, well (`ok`) or a refusal, while others have not begun."""
     backend.answered(exchange.model, ok=ok)
     if not ok or backend.limit is None:
         return
     started_s, begun_s = exchange.started_s, exchange.first_byte_s
     ended_s = exchange.heard_s or begun_s  # an answer that comes whole ends where it begins
+    if backend.limit.tries_more:
+        here = [one for one in silent.members() if one.node == backend.name]
+        sent = [(one.model, one.call.arrival.prompt_tokens, one.started_s) for one in here]
+        backend.silent(sent, ended_s)
     sample = Sample(
         exchange.model,
         exchange.call.arrival.prompt_tokens,
