@@ -8,7 +8,14 @@ import weakref
 
 import pytest
 
-from forebay.wire.io_batch import AT_ONCE, BATCHED_BYTES, BatchedConnection, IoBatch, io_batch
+from forebay.wire.io_batch import (
+    AT_ONCE,
+    AT_ONCE_MAX,
+    BATCHED_BYTES,
+    BatchedConnection,
+    IoBatch,
+    io_batch,
+)
 
 pytestmark = pytest.mark.interpreted("nothing inherits from a compiled connection that is not")
 
@@ -79,6 +86,29 @@ async def test_after_a_write_that_was_alone_in_its_turn_some_are_made_at_once() 
     assert written[AT_ONCE:] == [("b", b"waits"), ("a", b"too")]
     batch.write(first, b"as this, after a turn with two")
     assert len(written) == AT_ONCE + 2
+
+
+async def test_while_writes_come_alone_ever_more_are_made_at_once_up_to_a_bound() -> None:
+    batch, first, second, written = writers()
+
+    async def made_at_once() -> int:
+        """Write until one has to wait, and let it: it is alone in its turn."""
+        before = len(written)
+        for count in range(2 * AT_ONCE_MAX):
+            batch.write(first, b"x")
+            if len(written) == before + count:
+                await asyncio.sleep(0)
+                return count
+        raise AssertionError("nothing waits")
+
+    counts = [await made_at_once() for _ in range(7)]
+    assert counts == [0, *(AT_ONCE * 2**time for time in range(5)), AT_ONCE_MAX]
+    for _ in range(AT_ONCE_MAX):
+        batch.write(first, b"x")
+    for writer in (first, second):
+        batch.write(writer, b"one of two in their turn")
+    await asyncio.sleep(0)
+    assert [await made_at_once() for _ in range(2)] == [0, AT_ONCE]
 
 
 async def test_nothing_is_written_at_once_while_others_are_written() -> None:

@@ -26,8 +26,9 @@ requests take less time, the search begins again.
 
 **What waits inside** an engine begins late, although the rest of it is as fast as ever. By Little's
 law, the share of their time that requests wait is the share of them that wait: they are taken
-off. First bytes that come late end a search or a higher trial at once; the next trial comes after
-60 times as many requests as it made late, which is what a p95 has room for.
+off. First bytes that come late end a search or a higher trial at once, and a trial is ended by
+those that should have come as well; the next one comes after 60 times as many requests as it made
+late, which is what a p95 has room for.
 
 Beside that: each request that is refused as one too many takes one off; a time-out takes a quarter
 off; requests that the engine says wait inside are taken off. No search and no curve goes above what

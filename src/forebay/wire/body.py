@@ -146,7 +146,7 @@ class BodyFraming:
     def _begin_chunk(self, line: bytes) -> None:
         read = _SIZE.fullmatch(line)
         if read is None:
-            raise BadFraming("a chunk does not begin with its size in hexadecimal digits")
+            raise BadFraming("the first line of a chunk is not its size, in hexadecimal digits")
         self._extension_bytes += len(line) - read.end(1)
         if self._extension_bytes > EXTENSION_BYTES_MAX:
             raise BadFraming(_TOO_LONG["size"])
