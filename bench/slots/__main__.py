@@ -1,15 +1,17 @@
-"""How near `slots = "auto"` comes to the best fixed number, on random engines in virtual time.
+"""How near `slots = "auto"` comes to the best fixed number, on engines in virtual time.
 
-    python -m bench.slots [--engines 60] [--seed 1] [--starts | --changes | --trace FILE.csv]
+    python -m bench.slots [--engines 60] [--seed 1] [--plain] [--starts | --changes | --trace CSV]
 
 An engine is drawn by its seed: where its throughput bends, how sharply, whether prompts slow down
 as answers do, what it does beyond (shares, gets slower, queues inside, says so, refuses), and what
 is asked of it. The best fixed number is the smallest within 1 in 100 of the most throughput, by
-calculation; first bytes are compared on the same requests. With `--starts` the limit starts
-anywhere. With `--changes`, an engine gets two to four times its room or loses as much, and what
-counts is how many answers it takes to be near the new number. With a trace, requests come when it
-says and as long as it says, and its time is scaled so that the best fixed number would be busy for
-`--busy` of it.
+calculation; first bytes are compared on the same requests.
+
+With `--plain`, engines are those that one would write down: an exact knee from 1 to 32, requests
+that are all alike or of usual sizes. With `--starts` the limit starts anywhere. With `--changes`,
+an engine gets two to four times its room or loses as much, and what counts is how many answers it
+takes to be near the new number. With a trace, requests come when it says and as long as it says,
+and its time is scaled so that the best fixed number would be busy for `--busy` of it.
 """
 
 from __future__ import annotations
@@ -26,13 +28,33 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from bench.slots.engine import Engine, Figures, Load, Run, figures
+from bench.slots.engine import (
+    LOAD,
+    Engine,
+    Figures,
+    Load,
+    Run,
+    figures,
+    flat,
+    queueing,
+    refusing,
+    thrashing,
+)
 from forebay.nodes.slot_limit import SLOTS_MAX, SlotLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 KINDS = ("sharp", "soft", "thrashing", "queueing", "telling", "refusing")
+PLAIN: tuple[tuple[str, Callable[[int], Engine]], ...] = (
+    ("sharp", flat),
+    ("thrashing", thrashing),
+    ("queueing", queueing),
+    ("telling", lambda knee: replace(queueing(knee), tells=True)),
+    ("refusing", refusing),
+)
+KNEES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+ALIKE = Load(prompt=(6.0, 0.0), output=(4.5, 0.0), luck=0.05)
 WARM_ROUNDS = 3
 MEASURED = 800
 NEAR = 0.9
@@ -92,6 +114,14 @@ def draw(seed: int, room: float = 1.0) -> Drawn:
         prompt_slowdown=prompts if rng.random() < 0.5 else None,
     )  # fmt: skip
     return Drawn(seed, kind, engine, load, knee)
+
+
+def plain(number: int) -> Drawn:
+    """Return one of the engines with an exact knee; kinds, then knees, then loads take turns."""
+    kind, make = PLAIN[number % len(PLAIN)]
+    knee = KNEES[number // len(PLAIN) % len(KNEES)]
+    load = (ALIKE, LOAD)[number // len(PLAIN) // len(KNEES) % 2]
+    return Drawn(number, kind, make(knee), load, knee)
 
 
 def throughputs(drawn: Drawn) -> list[float]:
@@ -279,6 +309,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engines", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--plain", action="store_true")
     parser.add_argument("--starts", action="store_true")
     parser.add_argument("--changes", action="store_true")
     parser.add_argument("--trace", type=Path)
@@ -289,7 +320,8 @@ def main() -> None:
     rows = read_trace(given.trace) if given.trace else None
     results = []
     for seed in range(given.seed, given.seed + given.engines):
-        drawn = anywhere(draw(seed)) if given.starts else draw(seed)
+        drawn = plain(seed) if given.plain else draw(seed)
+        drawn = anywhere(drawn) if given.starts else drawn
         if given.changes:
             results.append(change(drawn))
         else:

@@ -25,6 +25,7 @@ ENDLESS = 10**9
 BEFORE_FIRST_TOKEN_S = 0.05
 PROMPT_TOKEN_S = 0.0002
 OUTPUT_TOKEN_S = 0.02
+TOKEN_BYTES = 200
 REST_S = 1.0
 """How long a node is left alone that has refused."""
 PROBE_S = 5.0
@@ -130,6 +131,10 @@ class Request:
     def after_first_byte_s(self) -> float:
         return self.luck * self.load.output_token_s * self.output_tokens
 
+    def written(self, left_s: float) -> float:
+        """Return the tokens that have come, with so much work left."""
+        return self.output_tokens * (1.0 - left_s / self.after_first_byte_s())
+
 
 class Stage:
     """The requests that read their prompts, or those that write their answers."""
@@ -148,6 +153,11 @@ class Stage:
 
     def left_s(self) -> float:
         return self._ends[0][0] - self.work_s if self._ends else float(ENDLESS)
+
+    def requests(self) -> Iterator[tuple[Request, float]]:
+        """Yield each request, and what is left of its work."""
+        for end_s, _, request in self._ends:
+            yield request, end_s - self.work_s
 
     def pop(self) -> Request:
         self.work_s, _, request = heapq.heappop(self._ends)
@@ -273,6 +283,7 @@ class Run:
 
     def _advance(self, engine: Engine, request: Request) -> None:
         if request.first_byte_s:
+            self._tell_streams(request)
             self._end(request)
             self._run(engine)
             return
@@ -284,6 +295,19 @@ class Run:
             self._limit.note_first_byte(
                 MODEL, request.prompt_tokens, waited_s, request.started_s, self._now_s
             )
+        self._tell_streams()
+
+    def _tell_streams(self, ended: Request | None = None) -> None:
+        """Tell how far each stream has come, that which just ends among them."""
+        if not (isinstance(self._limit, SlotLimit) and self._limit.watches):
+            return
+        streams = [
+            (str(id(one)), TOKEN_BYTES * one.written(left_s), self._now_s)
+            for one, left_s in self._writing.requests()
+        ]
+        if ended is not None:
+            streams.append((str(id(ended)), TOKEN_BYTES * ended.written(0.0), self._now_s))
+        self._limit.note_streams(streams, self._now_s)
 
     def _end(self, request: Request) -> None:
         request.ended_s, request.slots = self._now_s, self.slots()

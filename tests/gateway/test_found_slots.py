@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     import pytest
 
     from forebay.nodes.slot_limit import Silent
+    from forebay.nodes.stream_pace import Stream
     from forebay.testing import Call, FakeNode
 
     from .conftest import Rig
+
+EVENT = b'data: {"choices": []}\n\n'
 
 
 async def shown(rig: Rig) -> tuple[int, str | None]:
@@ -86,6 +89,45 @@ async def test_streams_that_have_not_begun_are_told_when_another_answer_ends(
     await silent[1].answer(OK)
     assert (await silent[0].reply()).status == 200
     assert told[1:] == [(0, ended_s)]
+
+
+async def test_how_far_streams_have_come_is_told_when_one_begins_and_when_one_ends(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each with its bytes and when the last of them came; one that has not begun is none."""
+    told: list[list[tuple[float, float]]] = []
+
+    def note_streams(_: SlotLimit, streams: list[Stream], __: float) -> bool:
+        assert len({name for name, *_ in streams}) == len(streams)
+        told.append([(done, heard_s) for _, done, heard_s in streams])
+        return False
+
+    monkeypatch.setattr(SlotLimit, "watches", True)
+    monkeypatch.setattr(SlotLimit, "note_streams", note_streams)
+    node = await rig.node(kind="openai")
+    await rig.start(node)
+    await answered(rig, node, 3)  # and now two run at once
+    told.clear()
+    (first, one), (second, other) = [await rig.run(node, stream=True) for _ in range(2)]
+    times_s = []
+    for client, call in ((first, one), (first, one), (second, other)):
+        rig.clock.advance(1.0)
+        times_s.append(rig.clock.monotonic_s())
+        if len(times_s) == 2:
+            await call.chunk(EVENT)
+        else:
+            await call.start_stream()
+            await call.chunk(EVENT)
+            await client.head()
+        assert await client.chunk() == EVENT
+    size = len(EVENT)
+    assert told == [[(size, times_s[0])], [(2 * size, times_s[1]), (size, times_s[2])]]
+    await one.end()
+    assert await first.chunk() is None
+    assert sorted(told[2]) == [(size, times_s[2]), (2 * size, times_s[1])]
+    await other.end()
+    assert await second.chunk() is None
+    assert told[3:] == [[(size, times_s[2])]]
 
 
 async def test_a_number_in_the_settings_is_kept(rig: Rig) -> None:

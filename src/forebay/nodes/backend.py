@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from forebay.nodes.gpu import GpuMeter, GpuReading
     from forebay.nodes.slot_limit import Silent
     from forebay.nodes.slot_rounds import Sample
+    from forebay.nodes.stream_pace import Stream
     from forebay.settings import NodeSettings
     from forebay.wire.heads import Headers
 
@@ -186,6 +187,11 @@ class Backend:
     def silent(self, streams: list[Silent], now_s: float) -> None:
         """Take note of the streams here that have not begun, in the order of their start."""
         if self.limit is not None and self.limit.note_silent(streams, now_s):
+            self._tell_slots(now_s)
+
+    def streams(self, streams: list[Stream], now_s: float) -> None:
+        """Take note of how far all streams here have come."""
+        if self.limit is not None and self.limit.note_streams(streams, now_s):
             self._tell_slots(now_s)
 
     def answered(self, model: str, *, ok: bool) -> None:

@@ -5,17 +5,18 @@ prompt and output tokens, its time to the first byte and the time after it. A *r
 such samples at one limit, of requests that started after it was set; `slot_rounds` says how much
 longer than usual the same requests take there. That is the *stretch*, and throughput is the limit
 divided by it. Through the rounds goes a curve with two numbers, where throughput bends and how
-sharply (`throughput_curve`).
+sharply (`throughput_curve`). Sooner than whole answers, the pace of streams that run says whether
+more at once gains anything (`stream_pace`).
 
 **What is decided.** *Search*: the limit doubles for as long as any curve that fits the rounds
 promises that more gains; near the knee it rises by half only. Where even the lowest limit that was
 measured has nearly all the throughput, it goes down to a quarter. Then it becomes the smallest
 number with 0.97 of the throughput there is. *Settled*: now and then a round is spent on a limit
-that is a quarter *higher* or *lower*. One round says little: with times that vary by a fifth, a
-quarter more can hardly be told from none. So it is added to what is known, and the limit moves
-where the curve does. A higher trial that gains nearly all, beyond doubt, begins the search again. A
-trial that fails puts off the next of its kind. Where the node named its number, no lower one is
-tried and no curve followed.
+that is an eighth *higher* or *lower*. One round says little: with times that vary by a fifth, an
+eighth more can hardly be told from none. So it is added to what is known, and the limit moves where
+the curve does. A higher trial that gains nearly all, beyond doubt, begins the search again. After
+one of no use, 30 times as many requests come before the next as began in it: a p95 has room for
+that. Where the node named its number, no lower one is tried and no curve followed.
 
 **What changes.** Each round at the settled limit is compared with what is known of it, or what the
 curve expects there, and the differences are added up, less what noise explains (a CUSUM test, both
@@ -27,8 +28,7 @@ requests take less time, the search begins again.
 **What waits inside** an engine begins late, although the rest of it is as fast as ever. By Little's
 law, the share of their time that requests wait is the share of them that wait: they are taken
 off. First bytes that come late end a search or a higher trial at once, and a trial is ended by
-those that should have come as well; the next one comes after 60 times as many requests as it made
-late, which is what a p95 has room for.
+those that should have come as well.
 
 Beside that: each request that is refused as one too many takes one off; a time-out takes a quarter
 off; requests that the engine says wait inside are taken off. No search and no curve goes above what
@@ -40,11 +40,15 @@ from __future__ import annotations
 from math import ceil, exp, log, sqrt
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from forebay.nodes.slot_rounds import LATE, Costs, Round, Sample
-from forebay.nodes.throughput_curve import Curve, Point
+from forebay.nodes.known_rounds import FIRST_SAMPLES, KnownRounds
+from forebay.nodes.slot_rounds import LATE, TINY, Costs, Round, Sample, middle
+from forebay.nodes.stream_pace import StreamPace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from forebay.nodes.stream_pace import Slowdown, Stream
+    from forebay.nodes.throughput_curve import Curve
 
 Phase: TypeAlias = Literal["search", "settled", "higher", "lower", "check"]
 Trial: TypeAlias = Literal["higher", "lower"]
@@ -55,8 +59,6 @@ SLOTS_MAX: Final = 256
 """The ceiling where the node does not name one."""
 UNCAPPED: Final = 10**9
 """Nothing has said yet that fewer than the ceiling are too many."""
-FIRST_SAMPLES: Final = 3
-"""In the first round, and in any that others are compared with."""
 FIRST_SAMPLES_MAX: Final = 32
 """With so many, what requests cost is known well enough for what comes after."""
 SEARCH_SAMPLES: Final = 6
@@ -68,6 +70,8 @@ SURE_SAMPLES: Final = 16
 """In the round that ends the search. In a round of a trial: as many as the limit, between these."""
 GUESS_SAMPLES: Final = 4
 """What the curve's word counts for, where the limit it sets has not been measured."""
+SEARCH_MIN: Final = 4
+"""The search goes so far whatever it gains: llama.cpp runs 2 no faster than 1 on a CPU, but 4."""
 FAR_GAIN: Final = 1.3
 STEP_FROM: Final = 16
 """The search goes on by doubling below this, or if that promises so much more throughput."""
@@ -76,7 +80,11 @@ STEADY_GAIN: Final = 0.1
 SHARE: Final = 0.97
 """Of the throughput that there is, what the number that is settled for must give."""
 FULL_GAIN: Final = 0.7
-"""A quarter more that gains so much says that the knee is far: the limit doubles again."""
+TRIAL_GAIN: Final = 0.3
+"""A trial of more that gains so much begins the search again; below the second it was of no use."""
+PACE_FROM: Final = 8
+PACE_SAMPLES: Final = 16
+"""From this limit on the search goes on by the pace of streams; what a round by that counts for."""
 STRAIN: Final = 1.3
 """A request that takes so many times as long is slower for good."""
 LOST: Final = 0.5
@@ -87,13 +95,10 @@ ALARM: Final = 0.1
 """What changes of the stretch must add up to, beyond that and beyond noise."""
 LATE_MAX: Final[Mapping[Phase, int]] = {"search": 2, "higher": 1}
 """So many first bytes that come late end it."""
-HARM: Final = 60
-"""One first byte in so many may come late for trials' sake."""
+HARM: Final = 30
+"""One first byte in so many may come in a trial of more that was of no use."""
 KNOWN_MIN: Final = 3
 """Numbers that must have been measured before the limit follows their curve."""
-KNOWN_MAX: Final = 12
-FADE: Final = 0.9
-"""What older rounds count for after each trial."""
 TIMEOUT_FACTOR: Final = 0.75
 FIRST_WAIT: Final[Mapping[Trial, int]] = {"higher": 3, "lower": 6}
 LAST_WAIT: Final[Mapping[Trial, int]] = {"higher": 24, "lower": 24}
@@ -128,7 +133,7 @@ class SlotLimit:
         self._skip = self.slots - 1  # samples of requests that started together, unlike later ones
         self._samples: list[Sample] = []
         self._costs = Costs()
-        self._known: dict[int, Round] = {}  # by limit
+        self._known = KnownRounds()
         self._first: dict[int, list[Sample]] = {}  # of the first search, by limit
         self._most = UNCAPPED  # above which it was refused, or first bytes came late
         self._slower = self._faster = 0.0  # the CUSUM of the stretch at home
@@ -137,6 +142,10 @@ class SlotLimit:
         self._waits: dict[Trial, int] = {"higher": 0, "lower": 0}  # samples before the next
         self._no_trial_until_s = 0.0
         self._late = self._on_time = 0  # first bytes since the limit was set
+        self._firsts: list[float] = []  # by how much longer than usual they took: logarithms
+        self._pace = StreamPace()
+        self._before = 0  # the limit before this one, while streams are to be compared with it
+        self._tries_soon = False  # more
 
     @property
     def listens(self) -> bool:
@@ -147,6 +156,11 @@ class SlotLimit:
     def tries_more(self) -> bool:
         """Whether a few more than the limit are tried: what has not begun matters, too."""
         return self._phase == "higher"
+
+    @property
+    def watches(self) -> bool:
+        """Whether the pace of streams matters now: while more is tried, and just before that."""
+        return self._tries_soon or self._phase in LATE_MAX
 
     # -- what happens
 
@@ -172,8 +186,10 @@ class SlotLimit:
         """Take a stream that has begun, while this `listens`."""
         order = self._on_time + self._late + 1
         bound_s = self._first_byte_max_s(model, prompt_tokens, started_s, order)
-        if bound_s is None:
+        usual_s = self._costs.first_byte_s(model, prompt_tokens)
+        if bound_s is None or usual_s is None:
             return False
+        self._firsts.append(log(max(TINY, first_byte_s) / usual_s))
         if first_byte_s <= bound_s:
             self._on_time += 1
             return False
@@ -183,8 +199,7 @@ class SlotLimit:
     def note_silent(self, streams: list[Silent], now_s: float) -> bool:
         """Take all streams that have not begun yet, in order, while it `tries_more`.
 
-        To wait for their first bytes would be to send more meanwhile, which then wait as well. (A
-        search that ended so would end too low: it sends many more than one at once.)
+        To wait for their first bytes would be to send more meanwhile, which then wait as well.
         """
         late, begun = 0, self._on_time + self._late
         for order, (model, prompt_tokens, started_s) in enumerate(streams, begun + 1):
@@ -192,11 +207,38 @@ class SlotLimit:
             late += bound_s is not None and now_s - started_s > bound_s
         return late > 0 and self.tries_more and self._stop_if_late(now_s, late)
 
+    def note_streams(self, streams: list[Stream], now_s: float) -> bool:
+        """Take all streams that have begun, one that just ends among them, while it `watches`."""
+        slower, before = self._pace.note(streams, self.slots), self.slots
+        base, below = self._known.get(self._before), self._known.below(self.slots)
+        if slower is None or base is None or not (below and self.listens):
+            return False
+        done, low = self._paced(slower, base), max(below)
+        rise = log(self.slots / low.slots)
+        gained, doubt = 1.0 - log(done.rest / low.rest) / rise, 2.0 * slower.error / rise
+        least = TRIAL_GAIN if self.tries_more else STEADY_GAIN
+        is_useless = gained + doubt < least and (self.tries_more or self.slots >= SEARCH_MIN)
+        if is_useless and self.tries_more:
+            self._judge(done, now_s)
+        elif is_useless:
+            self._add(done)
+            self._land(f"{self.slots} at once gave no more throughput", now_s)
+        elif not self.tries_more and self.slots >= PACE_FROM and gained - doubt >= least:
+            self._search(done, now_s)
+        return self.slots != before
+
+    def _paced(self, slower: Slowdown, low: Round) -> Round:
+        """Return the round that the pace of streams, and how they began, stand for."""
+        factor = exp(slower.log)
+        many = len(self._firsts) >= FIRST_SAMPLES
+        first = exp(middle(self._firsts)) if many else factor * low.first
+        return Round(self.slots, PACE_SAMPLES, first, factor * low.rest, first)
+
     def _first_byte_max_s(
         self, model: str, prompt_tokens: int, started_s: float, order: int
     ) -> float | None:
         """Return when a first byte comes late; None where that says nothing of this limit."""
-        below = self._below()
+        below = self._known.below(self.slots)
         usual_s = self._costs.first_byte_s(model, prompt_tokens)
         if usual_s is None or not (below and self.listens and started_s >= self._since_s):
             return None
@@ -212,12 +254,10 @@ class SlotLimit:
         reason = f"with {self.slots} at once, first bytes came late"
         if self._phase == "higher":
             self._late += silent + self.slots - self._home  # some are to come
-            return self._end_trial(now_s, reason)
-        if self.slots == self._most:
-            return False  # so little too many that the round may end
+            return self._end_trial(now_s, reason, self._late + self._on_time)
         # Most of those in time only had not long to wait: a quarter of them, in simulation.
-        last = max(self._below()).slots
-        self._most = min(self.slots - 1, last + self._on_time // 4)
+        last, is_second = max(self._known.below(self.slots)).slots, self.slots == self._most
+        self._most = last if is_second else min(self.slots - 1, last + self._on_time // 4)
         if self._most in self._known:
             return self._land(reason, now_s)
         return self._set(self._most, reason, now_s)
@@ -252,7 +292,7 @@ class SlotLimit:
         if self.is_named and ceiling == self.ceiling:
             return False
         self.ceiling, self.is_named = ceiling, True
-        self._most, self._known = UNCAPPED, {}
+        self._most, self._known = UNCAPPED, KnownRounds()
         self._settle(ceiling)
         return self._set(ceiling, f"the node says that it runs {ceiling} at once", now_s)
 
@@ -274,7 +314,7 @@ class SlotLimit:
         if done is None and known is None:
             if self._phase != "search":
                 self._settle(self.slots)
-            self._known, self._costs, self._first = {}, Costs(), {}
+            self._known, self._costs, self._first = KnownRounds(), Costs(), {}
             done = Round(self.slots, len(samples), 1.0, 1.0, 1.0)
         usual = known or done
         assert usual is not None
@@ -287,65 +327,32 @@ class SlotLimit:
     def _rebased(self) -> Round | None:
         """Return what is known of the present limit; where it holds, all is made relative to that.
 
-        Only ratios matter. But what is called fast shifts a little with each change that is found,
-        and after thousands of them the numbers would be out of bounds.
+        Else what is called fast would shift with each change, after thousands out of all bounds.
         """
         known = self._known.get(self.slots)
         if known is None or self._phase != "settled":
             return known
         self._costs.rebase(known)
-        self._known = {slots: one.against(known) for slots, one in self._known.items()}
+        self._known = self._known.against(known)
         return self._known[self.slots]
-
-    def _learn_anew(self) -> None:
-        """Draw the lines by all samples of the first search, and measure its rounds by them."""
-        costs = Costs()
-        for slots, samples in self._first.items():
-            costs.learn(samples, self._known[slots])
-        self._costs = costs
-        for slots, samples in self._first.items():
-            self._known[slots] = costs.measure(slots, samples) or self._known[slots]
-
-    def _below(self) -> list[Round]:
-        """Return what is known of lower limits."""
-        return [
-            one
-            for one in self._known.values()
-            if one.slots < self.slots and one.samples >= FIRST_SAMPLES
-        ]
 
     def _inside(self, done: Round) -> int:
         """Return how many wait inside the engine, by how late streams begin."""
-        below = self._below()
+        below = self._known.below(self.slots)
         if not below:
             return 0
         lowest = min(below)
         return ceil(self._costs.inside(done, lowest.first / lowest.rest) - 0.25)
 
     def _add(self, done: Round) -> None:
-        known = self._known.get(done.slots)
-        self._known[done.slots] = done if known is None else known.joined(done)
-        if len(self._known) > KNOWN_MAX:
-            others = [
-                one for one in self._known.values() if one.slots not in (done.slots, self._home)
-            ]
-            del self._known[min(others, key=lambda one: one.samples).slots]
-
-    def _curve(self) -> Curve:
-        return Curve(
-            [
-                Point(one.slots, self._costs.stretch(one), one.samples)
-                for one in self._known.values()
-            ],
-            self._costs.noise,
-        )
+        self._known.add(done, self._home)
 
     def _search(self, done: Round, now_s: float) -> None:
         if inside := self._inside(done):
             self._most = max(1, self.slots - inside)
         self._add(done)
         if self._first.keys() == self._known.keys():
-            self._learn_anew()
+            self._costs = self._known.learn_anew(self._first)
             if sum(map(len, self._first.values())) > FIRST_SAMPLES_MAX:
                 self._first = {}
         low, top = min(self._known), max(self._known)
@@ -355,7 +362,7 @@ class SlotLimit:
             reason = f"the first answers came with {low} at once"
             self._set(low // 4 if falls else 2 * low, reason, now_s)
             return
-        curve = self._curve()
+        curve = self._known.curve(self._costs)
         if len(self._known) > 1 and top < most and (slots := self._next(curve)):
             below = max(one for one in self._known if one < top)
             self._set(min(slots, most), self._more(self._known[below], self._known[top]), now_s)
@@ -377,6 +384,8 @@ class SlotLimit:
         Where it seems to be near the knee already, that is half as much more, not twice as much.
         """
         below, top = sorted(self._known.values())[-2:]
+        if top.slots < SEARCH_MIN:
+            return 2 * top.slots
         if self._costs.gain(below, top)[0] <= 0.0 or curve.may_gain(top.slots) < STEADY_GAIN:
             return 0
         is_far = curve.throughput(2 * top.slots) > FAR_GAIN * curve.throughput(top.slots)
@@ -400,7 +409,7 @@ class SlotLimit:
         """Go to the number that all that is known speaks for, or stay."""
         if len(self._known) >= KNOWN_MIN and not self.is_named:
             most = min(self._most, self.ceiling)
-            curve = self._curve()
+            curve = self._known.curve(self._costs)
             slots = min(most, curve.enough(SHARE, most))
             if abs(slots - self._home) > self._home >> 3 or self._home > most:
                 if slots > self._home:
@@ -445,6 +454,10 @@ class SlotLimit:
             if known.samples < SURE_SAMPLES or not (self._slower or self._faster):
                 self._add(done)
             self._seen = {which: seen + int(done.samples) for which, seen in self._seen.items()}
+            until_trial = self._waits["higher"] - self._seen["higher"]
+            self._tries_soon = (
+                until_trial <= self.slots + WATCH_SAMPLES and self.slots < self.ceiling
+            )
             if known.samples < SURE_SAMPLES <= self._known[self.slots].samples:
                 self._follow(f"{self.slots} at once gave no more throughput", now_s)
             else:
@@ -466,29 +479,23 @@ class SlotLimit:
         if slower > STRAIN:
             is_fresh = strained.slots < self._home  # else, some of it was from before
             if (is_fresh or self.slots == 1) and self._costs.gain(done, strained)[0] > LOST:
-                self._known = {slots: one.slower(slower) for slots, one in self._known.items()}
+                self._known = self._known.slower(slower)
                 self._settle(self._home)
                 self._set(self._home, f"{self.slots} at once gave less throughput", now_s)
                 return
             if self.slots > 1:
                 self._strain(done, slower, now_s)
                 return
-        self._scale(self.slots / self._home)
+        self._known = self._known.scaled(self.slots / self._home)
         self._settle(self.slots)
         self._known[self.slots] = done
         self.reason = f"{strained.slots} at once gave no more throughput"
 
-    def _scale(self, room: float) -> None:
-        """Take what is known for what so many times the number does now."""
-        known, self._known = self._known, {}
-        for one in known.values():
-            self._add(one._replace(slots=max(1, round(one.slots * room))))
-
     def _took_off(self, done: Round, now_s: float) -> bool:
         """Take off what waits inside the engine, if anything does."""
-        inside = self._inside(done)
-        if not inside:
-            return False
+        inside, known = self._inside(done), self._known.get(self.slots)
+        if not inside or (known is not None and STRAIN * done.rest < known.rest):
+            return False  # where the rest is faster than ever, some began before it was
         self._settle(max(1, self.slots - inside))
         self._most = self._home
         self._set(self._most, f"with {self.slots} at once, first bytes came late", now_s)
@@ -499,7 +506,7 @@ class SlotLimit:
         if self.slots >= min(self._most, self.ceiling):  # which only a trial can find out
             self._known[self.slots], self._faster = done, 0.0
             return
-        self._known, self._most = {self.slots: done}, UNCAPPED
+        self._known, self._most = KnownRounds({self.slots: done}), UNCAPPED
         self._phase = "search"
         self._set(2 * self.slots, f"requests were {faster:.1f} times as fast as before", now_s)
 
@@ -513,7 +520,7 @@ class SlotLimit:
             return
         which = max(due, key=lambda one: self._seen[one])
         self._seen[which] = 0
-        step = max(1, self.slots >> (3 if self.slots == self._most else 2))
+        step = max(1, self.slots >> 3)
         slots = self.slots + step if which == "higher" else self.slots - step
         if 1 <= slots <= self.ceiling:
             self._phase = which
@@ -524,34 +531,34 @@ class SlotLimit:
         home = self._known.get(self._home)
         if home is not None:
             slower = self._costs.stretch(done) / self._costs.stretch(home)
-            if slower > STRAIN * max(1.0, done.slots / home.slots) and self.slots > 1:
+            if slower > STRAIN and self._phase == "lower" and self.slots > 1:
                 self._strain(done, slower, now_s)
                 return
+        harmed = 0
         if self._phase == "higher" and home is not None:
             gained, error = self._costs.gain(home, done)
             if gained >= FULL_GAIN and gained > 2.0 * error:
-                self._known = {n: one for n, one in self._known.items() if n <= self._home}
+                self._known = self._known.up_to(self._home)
                 self._add(done)
                 self._phase, self._most = "search", UNCAPPED
                 self._set(self.slots * 3 // 2, self._more(home, done), now_s)
                 return
             if not self._inside(done):
                 self._most = max(self._most, self.slots)
+            if gained < TRIAL_GAIN:
+                harmed = self._late + self._on_time or int(done.samples)
         self._add(done)
         less = "gave less" if self._phase == "lower" else "gave no more"
-        self._end_trial(now_s, f"{done.slots} at once {less} throughput")
+        self._end_trial(now_s, f"{done.slots} at once {less} throughput", harmed)
 
-    def _end_trial(self, now_s: float, reason: str) -> bool:
+    def _end_trial(self, now_s: float, reason: str, harmed: int) -> bool:
         """Go back to the limit before it, or where the curve is now."""
         assert self._phase in ("higher", "lower")
         which: Trial = self._phase
         self._phase = "settled"
-        self._known = {
-            slots: one if slots == self._home else one._replace(samples=FADE * one.samples)
-            for slots, one in self._known.items()
-        }
-        if self._late:
-            self._waits[which] = HARM * self._late
+        self._known = self._known.faded(self._home)
+        if harmed:
+            self._waits[which] = HARM * harmed
         else:
             self._put_off(which)
         return self._follow(reason, now_s, in_trial=True)
@@ -571,7 +578,11 @@ class SlotLimit:
         if slots == self.slots:
             return False
         self._since_s, self._skip, self._samples = now_s, max(0, slots - self.slots), []
+        self._pace.rebase()
+        self._tries_soon = False
+        self._before = self.slots if slots > self.slots else 0
         self._late = self._on_time = 0
+        self._firsts = []
         self.slots, self.reason, self.in_trial = slots, reason, in_trial
         self.changes += 1
         return True

@@ -49,7 +49,7 @@ class Round(NamedTuple):
     rest: float
     """After it."""
     wait: float
-    """Until all first bytes together: where requests wait in a queue, this is about its length."""
+    """Until all first bytes together but the latest: of a queue inside, about its length."""
 
     def joined(self, other: Round) -> Round:
         """Return both as one; what came before counts for no more than `SAMPLES_MAX`."""
@@ -110,7 +110,7 @@ class Line:
 
     def _gap(self, points: Sequence[tuple[float, float]]) -> float:
         """Return how far above it the middle of points is: a logarithm."""
-        return _middle([log(max(TINY, y) / self.at(x)) for x, y in points])
+        return middle([log(max(TINY, y) / self.at(x)) for x, y in points])
 
     def _add(self, x: float, y: float) -> None:
         self._usual = self._usual or max(1.0, x)
@@ -153,8 +153,8 @@ class Costs:
 
     def measure(self, slots: int, samples: Sequence[Sample]) -> Round | None:
         """Return what samples say; None where most are of models that were never seen."""
-        firsts, rests = [], []
-        waited_s = usual_s = 0.0
+        firsts: list[tuple[float, float, float]] = []
+        rests: list[float] = []
         for one in samples:
             waits_s = max(TINY, one.first_byte_s)
             line = self._lines.get((one.model, "rest" if one.rest_s > 0.0 else "whole"))
@@ -164,19 +164,18 @@ class Costs:
                 rests.append(log(waits_s / line.at(_size(one))))
                 continue
             first_s = self._lines[one.model, "first"].at(one.prompt_tokens)
-            firsts.append(log(waits_s / first_s))
+            firsts.append((log(waits_s / first_s), waits_s, first_s))
             rests.append(log(max(TINY, one.rest_s) / line.at(one.output_tokens)))
-            waited_s += waits_s
-            usual_s += first_s
         if 2 * len(rests) <= len(samples):
             return None
-        middle = _middle(rests)
-        self.noise += (sum(abs(one - middle) for one in rests) / len(rests) - self.noise) / 8.0
-        rest_factor = exp(middle)
+        self.noise += (deviation(rests) - self.noise) / 8.0
+        rest_factor = exp(middle(rests))
         if not firsts:
             return Round(slots, len(rests), rest_factor, rest_factor, rest_factor)
-        first_factor = exp(_middle(firsts))
-        return Round(slots, len(rests), first_factor, rest_factor, waited_s / usual_s)
+        first_factor = exp(middle([factor for factor, *_ in firsts]))
+        others = sorted(firsts)[: max(3, len(firsts) - 1)]  # that one is late may be chance
+        wait = sum(waits_s for _, waits_s, _ in others) / sum(first_s for *_, first_s in others)
+        return Round(slots, len(rests), first_factor, rest_factor, wait)
 
     def learn(self, samples: Sequence[Sample], at: Round) -> None:
         """Draw the lines anew, with samples of a limit at which times are those of a round."""
@@ -225,7 +224,7 @@ class Costs:
         than the rest first bytes are where nothing waits.
         """
         share, expected = self._share(), usual * one.rest
-        if one.wait <= LATE * expected or one.first <= LATE * expected:
+        if one.wait <= LATE * expected:
             return 0.0
         late = share * (one.wait - expected)
         return one.slots * late / (share * one.wait + (1.0 - share) * one.rest)
@@ -239,12 +238,18 @@ def _size(one: Sample) -> float:
     return one.prompt_tokens + OUTPUT_COST * one.output_tokens
 
 
-def _middle(values: Sequence[float]) -> float:
+def deviation(values: Sequence[float]) -> float:
+    """Return how far values are from their middle, in the mean."""
+    about = middle(values)
+    return sum(abs(one - about) for one in values) / len(values)
+
+
+def middle(values: Sequence[float]) -> float:
     """Return the mean of the middle half: outliers are none of it.
 
-    >>> _middle([1.0, 2.0, 3.0, 100.0])
+    >>> middle([1.0, 2.0, 3.0, 100.0])
     2.5
     """
     cut = len(values) // 4
-    middle = sorted(values)[cut : len(values) - cut]
-    return sum(middle) / len(middle)
+    half = sorted(values)[cut : len(values) - cut]
+    return sum(half) / len(half)

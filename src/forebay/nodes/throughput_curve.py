@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 WORSE: Final = 0.9
 """A number beyond the best with less than this share of its throughput is too high."""
-SHARPNESSES: Final = (1.0, 1.4, 2.0, 3.0, 5.0, 10.0, 20.0)
+SHARPNESSES: Final = (1.0, 1.4, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)
 DOUBT: Final = 3.0
 """A curve fits as well as the best if its variance is that much worse, in variances of a mean."""
 FAR: Final = 4.0
 NEAR: Final = 256.0
 """The knee is at most so many times the highest point, and at least such a part of it."""
-STRETCH_MAX: Final = 1e6
+STRETCH_MAX: Final = 1e3
 
 
 class Point(NamedTuple):

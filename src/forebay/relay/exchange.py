@@ -401,7 +401,7 @@ class Exchange(AnswerListener):
             self._count_tokens()
             self._end("served" if ok else "passed_through")
             if backend is not None and (status < 500 or status == 501):
-                note_answer(self, backend, self._relay.first_bytes, ok=ok)
+                note_answer(self, backend, self._relay, ok=ok)
             self._sink.end()
         finally:  # whatever fails on our side, the slot comes back
             self._relay.post(Finished(self.id, ok, self.prompt_tokens, self.output_tokens))
@@ -547,7 +547,7 @@ class Exchange(AnswerListener):
         if self.stream_limits:
             relay.keepalive.discard(self)
         if self._is_stream and self._backend is not None:
-            note_first_byte(self, self._backend)
+            note_first_byte(self, self._backend, self._relay)
         if not self.committed:
             self._sink.head(head, self._length, self)
         elif not self._is_stream:  # the sink has been told that it is

@@ -1,4 +1,4 @@
-"""What a node is told of its own answers: that they came, and how long they took.
+"""What a node is told of its own answers: that they came, how long they took, how fast they come.
 
 The times are for the slots that are found by trying. They are taken from what an exchange knows
 anyway; no clock is asked. A prompt is as long as it was estimated to be on arrival: that is known
@@ -14,26 +14,29 @@ from forebay.nodes.slot_rounds import Sample
 if TYPE_CHECKING:
     from forebay.nodes.backend import Backend
     from forebay.relay.exchange import Exchange
-    from forebay.wire.deadlines import Deadlines
+    from forebay.relay.relay import Relay
 
 
-def note_first_byte(exchange: Exchange, backend: Backend) -> None:
+def note_first_byte(exchange: Exchange, backend: Backend, relay: Relay) -> None:
     """Tell of a stream that has begun well."""
     prompt_tokens = exchange.call.arrival.prompt_tokens
     backend.began(exchange.model, prompt_tokens, exchange.started_s, exchange.first_byte_s)
+    if backend.limit is not None and backend.limit.watches:
+        _note_streams(backend, relay, exchange)
 
 
-def note_answer(
-    exchange: Exchange, backend: Backend, silent: Deadlines[Exchange], *, ok: bool
-) -> None:
-    """Tell of an answer that is whole, well (`ok`) or a refusal, while others have not begun."""
+def note_answer(exchange: Exchange, backend: Backend, relay: Relay, *, ok: bool) -> None:
+    """Tell of an answer that is whole, well (`ok`) or a refusal, while others go on."""
     backend.answered(exchange.model, ok=ok)
-    if not ok or backend.limit is None:
+    limit = backend.limit
+    if not ok or limit is None:
         return
     started_s, begun_s = exchange.started_s, exchange.first_byte_s
     ended_s = exchange.heard_s or begun_s  # an answer that comes whole ends where it begins
-    if backend.limit.tries_more:
-        here = [one for one in silent.members() if one.node == backend.name]
+    if limit.watches:
+        _note_streams(backend, relay, exchange)
+    if limit.tries_more:
+        here = [one for one in relay.first_bytes.members() if one.node == backend.name]
         sent = [(one.model, one.call.arrival.prompt_tokens, one.started_s) for one in here]
         backend.silent(sent, ended_s)
     sample = Sample(
@@ -45,3 +48,14 @@ def note_answer(
     )
     is_full = exchange.waits_for == "busy"  # others wait although slots are free
     backend.measured(sample, started_s, ended_s, is_full=is_full)
+
+
+def _note_streams(backend: Backend, relay: Relay, told: Exchange) -> None:
+    """Tell how far all streams of a node have come: one of them begins, or ends, just now."""
+    here = [one for one in relay.gaps.members() if one.node == backend.name and one is not told]
+    if told.heard_s:
+        here.append(told)
+    backend.streams(
+        [(one.id, one.answer_bytes, one.heard_s) for one in here if not one.is_held_back()],
+        told.heard_s or told.first_byte_s,
+    )

@@ -1,0 +1,73 @@
+"""What is known of each number of requests at once: the rounds that were measured, by limit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from forebay.nodes.slot_rounds import Costs, Round
+from forebay.nodes.throughput_curve import Curve, Point
+
+if TYPE_CHECKING:
+    from forebay.nodes.slot_rounds import Sample
+
+FIRST_SAMPLES: Final = 3
+"""In the first round, and in any that others are compared with."""
+KNOWN_MAX: Final = 12
+FADE: Final = 0.9
+"""What older rounds count for after each trial."""
+
+
+class KnownRounds(dict[int, Round]):
+    """Rounds by limit."""
+
+    def add(self, done: Round, home: int) -> None:
+        """Keep a round too, joined with what is known there; that at home is never put out."""
+        known = self.get(done.slots)
+        self[done.slots] = done if known is None else known.joined(done)
+        if len(self) > KNOWN_MAX:
+            others = [one for one in self.values() if one.slots not in (done.slots, home)]
+            del self[min(others, key=lambda one: one.samples).slots]
+
+    def below(self, slots: int) -> list[Round]:
+        """Return what is known well enough of lower limits."""
+        return [one for one in self.values() if one.slots < slots and one.samples >= FIRST_SAMPLES]
+
+    def up_to(self, slots: int) -> KnownRounds:
+        return KnownRounds({number: one for number, one in self.items() if number <= slots})
+
+    def against(self, base: Round) -> KnownRounds:
+        """Return all as factors of one."""
+        return KnownRounds({slots: one.against(base) for slots, one in self.items()})
+
+    def slower(self, factor: float) -> KnownRounds:
+        return KnownRounds({slots: one.slower(factor) for slots, one in self.items()})
+
+    def scaled(self, room: float) -> KnownRounds:
+        """Return all as what so many times the number does now."""
+        scaled = KnownRounds()
+        for one in self.values():
+            scaled.add(one._replace(slots=max(1, round(one.slots * room))), 0)
+        return scaled
+
+    def faded(self, home: int) -> KnownRounds:
+        """Return all with less weight, but that at home."""
+        return KnownRounds(
+            {
+                slots: one if slots == home else one._replace(samples=FADE * one.samples)
+                for slots, one in self.items()
+            }
+        )
+
+    def learn_anew(self, samples: dict[int, list[Sample]]) -> Costs:
+        """Draw the lines by all of these, and measure the rounds that they made up by them."""
+        costs = Costs()
+        for slots, some in samples.items():
+            costs.learn(some, self[slots])
+        for slots, some in samples.items():
+            self[slots] = costs.measure(slots, some) or self[slots]
+        return costs
+
+    def curve(self, costs: Costs) -> Curve:
+        """Return the curve of throughput through all."""
+        points = [Point(one.slots, costs.stretch(one), one.samples) for one in self.values()]
+        return Curve(points, costs.noise)
