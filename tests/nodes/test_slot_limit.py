@@ -32,6 +32,8 @@ from forebay.nodes.slot_rounds import Costs, Round, Sample
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from forebay.nodes.stream_pace import Stream
+
 SEEDS = range(4)
 
 
@@ -383,6 +385,56 @@ def test_a_search_whose_streams_begin_late_ends_at_once() -> None:
     assert (limit.slots, limit.reason) == (9, "with 16 at once, first bytes came late")
 
 
+def streams_at(slots: int, seconds: float) -> tuple[list[Stream], list[Stream]]:
+    """Return as many streams, and the same once each has written for so long."""
+    names = [str(number) for number in range(slots)]
+    before = [(name, 0.0, 1e6) for name in names]
+    return before, [(name, 5000.0, 1e6 + seconds) for name in names]
+
+
+def rises_beside_streams() -> SlotLimit:
+    """Return a limit that rose from 8 to 16 while 8 streams wrote 5,000 bytes a second each."""
+    limit = rises_to(8)
+    for streams in streams_at(8, 1.0):
+        assert not limit.note_streams(streams, 1e6)
+    while limit.slots < 16:
+        limit.note(Sample("llama", 100, 50, 0.1, 0.9), limit.changes + 0.5, limit.changes + 1.0)
+    return limit
+
+
+def test_a_search_that_only_makes_streams_slower_ends_without_whole_answers() -> None:
+    limit = rises_beside_streams()
+    begun, written = streams_at(16, 2.0)
+    assert not limit.note_streams(begun, 1e6)
+    assert limit.note_streams(written, 1e6)
+    assert (limit.slots, limit.reason) == (8, "16 at once gave no more throughput")
+    assert not limit.listens
+
+
+def test_a_search_goes_on_as_soon_as_streams_are_as_fast_as_before() -> None:
+    limit = rises_beside_streams()
+    begun, written = streams_at(16, 1.0)
+    assert not limit.note_streams(begun, 1e6)
+    assert limit.note_streams(written, 1e6)
+    assert (limit.slots, limit.reason) == (32, "16 at once gave 100% more throughput than 8")
+
+
+def test_streams_at_a_limit_that_is_not_reached_say_nothing() -> None:
+    limit = rises_beside_streams()
+    for streams in streams_at(14, 9.0):
+        assert not limit.note_streams(streams, 1e6)
+    assert limit.slots == 16
+
+
+def test_an_engine_that_gains_nothing_with_2_but_with_4_gets_4() -> None:
+    """As llama.cpp does on a CPU."""
+    engine = Engine(lambda n: {1: 1.0, 2: 1.96, 3: 2.6}.get(n, 3.08 * n / 4))
+    for seed in SEEDS:
+        limit = SlotLimit()
+        Run(limit, seed).serve(engine, 300)
+        assert limit.slots >= 4, limit.reason
+
+
 def test_prompts_that_are_read_one_after_the_other_are_not_late() -> None:
     """Eight more are sent at once, and each takes 0.1 s to be read."""
     limit = rises_to(16)
@@ -465,19 +517,25 @@ def tell(limit: SlotLimit, kind: str, one: Sample, now_s: float) -> bool:
         return limit.note_ceiling(1 + one.prompt_tokens % 99, now_s)
     if kind == "silent":
         return limit.note_silent([(one.model, one.prompt_tokens, now_s - one.first_byte_s)], now_s)
+    if kind == "streams":
+        done, slow = float(one.output_tokens), 1.0 + one.prompt_tokens % 7
+        streams = [(str(number), done * now_s, slow * now_s) for number in range(limit.slots)]
+        return limit.note_streams(streams, now_s)
     if kind == "begun":
         return limit.note_first_byte(one.model, one.prompt_tokens, one.first_byte_s, now_s, now_s)
     return limit.note(one, now_s, now_s)
 
 
-KINDS = st.sampled_from(["refused", "timed out", "waiting", "named", "begun", "silent"])
+KINDS = st.sampled_from(
+    ["refused", "timed out", "waiting", "named", "begun", "silent", "streams", "streams"]
+)
 
 
 @given(st.data(), st.integers(1, 300))
 def test_whatever_comes_the_limit_is_within_its_bounds(data: st.DataObject, start: int) -> None:
     limit = SlotLimit(start)
     some = data.draw(st.lists(SAMPLES, min_size=1, max_size=12))
-    rare = data.draw(st.dictionaries(st.integers(0, 400), KINDS, max_size=20))
+    rare = data.draw(st.dictionaries(st.integers(0, 400), KINDS, max_size=40))
     for number in range(400):
         before = limit.slots, limit.changes
         kind, one = rare.get(number, "answered"), some[number % len(some)]

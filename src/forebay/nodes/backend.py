@@ -24,6 +24,7 @@ from forebay.nodes.adapters.report import NodeReport, ProbeReply, says_loading
 from forebay.nodes.health import UNREAD, FailureKind, NodeHealth
 from forebay.nodes.probing import Probing
 from forebay.nodes.slot_limit import SLOTS_MAX, SlotLimit
+from forebay.nodes.stream_pace import FULL
 from forebay.wire.fetch import fetch
 from forebay.wire.pool import ConnectionPool, Target
 
@@ -189,8 +190,12 @@ class Backend:
         if self.limit is not None and self.limit.note_silent(streams, now_s):
             self._tell_slots(now_s)
 
+    def is_full(self) -> bool:
+        """Whether about as many run here as may: else it is not worth looking at all streams."""
+        return self.limit is not None and self.pool.in_use() >= FULL * self.limit.slots
+
     def streams(self, streams: list[Stream], now_s: float) -> None:
-        """Take note of how far all streams here have come."""
+        """Take note of how far all streams here have come; of none, where it is not full."""
         if self.limit is not None and self.limit.note_streams(streams, now_s):
             self._tell_slots(now_s)
 

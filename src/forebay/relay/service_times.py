@@ -52,9 +52,11 @@ def note_answer(exchange: Exchange, backend: Backend, relay: Relay, *, ok: bool)
 
 def _note_streams(backend: Backend, relay: Relay, told: Exchange) -> None:
     """Tell how far all streams of a node have come: one of them begins, or ends, just now."""
-    here = [one for one in relay.gaps.members() if one.node == backend.name and one is not told]
-    if told.heard_s:
-        here.append(told)
+    here: list[Exchange] = []
+    if backend.is_full():
+        here = [one for one in relay.gaps.members() if one.node == backend.name and one is not told]
+        if told.heard_s:
+            here.append(told)
     backend.streams(
         [(one.id, one.answer_bytes, one.heard_s) for one in here if not one.is_held_back()],
         told.heard_s or told.first_byte_s,
