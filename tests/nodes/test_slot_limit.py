@@ -72,13 +72,13 @@ def test_it_comes_near_the_best_fixed_number(make: Callable[[int], Engine], knee
     assert median(ours.throughput / best.throughput for ours, best, _ in found) >= 0.9
 
 
-@pytest.mark.parametrize("knee", [3, 8, 24])
 @pytest.mark.parametrize("make", [flat, thrashing, refusing])
 def test_first_bytes_come_about_as_early_as_at_the_best_number(
-    make: Callable[[int], Engine], knee: int
+    make: Callable[[int], Engine],
 ) -> None:
-    found = [settled(make, knee, 1, seed, rounds=10) for seed in SEEDS]
-    assert median(ours.first_byte_p95_s / best.first_byte_p95_s for ours, best, _ in found) < 1.5
+    """Later on, where the number is too large to be found within 60 requests."""
+    found = [settled(make, 24, 1, seed, rounds=10) for seed in SEEDS]
+    assert median(ours.first_byte_p95_s / best.first_byte_p95_s for ours, best, _ in found) < 1.1
 
 
 @pytest.mark.parametrize("start", [4, 16, 64])
@@ -143,7 +143,7 @@ def test_from_60_requests_on_it_is_as_good_as_the_best_number(
 ) -> None:
     """On requests that are all alike, where each that is late shows in the p95."""
     found = []
-    for seed in range(5):
+    for seed in range(3):
         runs = [Run(one, seed, ALIKE) for one in (SlotLimit(), knee)]
         ours, fixed = (figures_of(run, make(knee), 60, MEASURED) for run in runs)
         found.append(
