@@ -191,7 +191,7 @@ class Run:
         self._in_flight = 0
         self._rests_until_s = 0.0
         self._probe_s = PROBE_S
-        self._silent: dict[int, Request] = {}  # by their number: those without a first byte
+        self._silent: dict[int, Request] = {}  # by their id: those without a first byte
         self.started: list[Request] = []
         self.ended: list[Request] = []
 
@@ -302,11 +302,12 @@ class Run:
         if not (isinstance(self._limit, SlotLimit) and self._limit.watches):
             return
         streams = [
-            (str(id(one)), TOKEN_BYTES * one.written(left_s), self._now_s)
+            (MODEL, str(id(one)), TOKEN_BYTES * one.written(left_s), self._now_s)
             for one, left_s in self._writing.requests()
         ]
         if ended is not None:
-            streams.append((str(id(ended)), TOKEN_BYTES * ended.written(0.0), self._now_s))
+            written = TOKEN_BYTES * ended.written(0.0)
+            streams.append((MODEL, str(id(ended)), written, self._now_s))
         self._limit.note_streams(streams, self._now_s)
 
     def _end(self, request: Request) -> None:

@@ -98,8 +98,9 @@ async def test_how_far_streams_have_come_is_told_when_one_begins_and_when_one_en
     told: list[list[tuple[float, float]]] = []
 
     def note_streams(_: SlotLimit, streams: list[Stream], __: float) -> bool:
-        assert len({name for name, *_ in streams}) == len(streams)
-        told.append([(done, heard_s) for _, done, heard_s in streams])
+        assert {model for model, *_ in streams} <= {"m"}
+        assert len({name for _, name, *_ in streams}) == len(streams)
+        told.append([(done, heard_s) for *_, done, heard_s in streams])
         return False
 
     monkeypatch.setattr(SlotLimit, "watches", True)

@@ -388,8 +388,8 @@ def test_a_search_whose_streams_begin_late_ends_at_once() -> None:
 def streams_at(slots: int, seconds: float) -> tuple[list[Stream], list[Stream]]:
     """Return as many streams, and the same once each has written for so long."""
     names = [str(number) for number in range(slots)]
-    before = [(name, 0.0, 1e6) for name in names]
-    return before, [(name, 5000.0, 1e6 + seconds) for name in names]
+    before = [("llama", name, 0.0, 1e6) for name in names]
+    return before, [("llama", name, 5000.0, 1e6 + seconds) for name in names]
 
 
 def rises_beside_streams() -> SlotLimit:
@@ -519,7 +519,8 @@ def tell(limit: SlotLimit, kind: str, one: Sample, now_s: float) -> bool:
         return limit.note_silent([(one.model, one.prompt_tokens, now_s - one.first_byte_s)], now_s)
     if kind == "streams":
         done, slow = float(one.output_tokens), 1.0 + one.prompt_tokens % 7
-        streams = [(str(number), done * now_s, slow * now_s) for number in range(limit.slots)]
+        names = map(str, range(limit.slots))
+        streams = [(one.model, name, done * now_s, slow * now_s) for name in names]
         return limit.note_streams(streams, now_s)
     if kind == "begun":
         return limit.note_first_byte(one.model, one.prompt_tokens, one.first_byte_s, now_s, now_s)

@@ -13,6 +13,7 @@ from forebay.nodes.slot_rounds import Sample
 
 if TYPE_CHECKING:
     from forebay.nodes.backend import Backend
+    from forebay.nodes.stream_pace import Stream
     from forebay.relay.exchange import Exchange
     from forebay.relay.relay import Relay
 
@@ -57,7 +58,7 @@ def _note_streams(backend: Backend, relay: Relay, told: Exchange) -> None:
         here = [one for one in relay.gaps.members() if one.node == backend.name and one is not told]
         if told.heard_s:
             here.append(told)
-    backend.streams(
-        [(one.id, one.answer_bytes, one.heard_s) for one in here if not one.is_held_back()],
-        told.heard_s or told.first_byte_s,
-    )
+    streams: list[Stream] = [
+        (one.model, one.id, one.answer_bytes, one.heard_s) for one in here if not one.is_held_back()
+    ]
+    backend.streams(streams, told.heard_s or told.first_byte_s)
