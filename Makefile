@@ -70,7 +70,7 @@ test: setup  ## set up, check, and run every test
 SUITE := $(BIN)/pytest -q -o cache_dir=.pytest_cache/suite
 AGAIN := $(SUITE) --last-failed --last-failed-no-failures none --exitfirst -rA
 suite: setup
-	@$(SUITE) --workers 4 --ignore tests/test_tidy.py || { test $$? = 1 && $(AGAIN); }
+	@$(SUITE) --workers 6 --ignore tests/test_tidy.py || { test $$? = 1 && $(AGAIN); }
 
 # Without the tests of a module that is never compiled.
 HOT := tests/test_build.py tests/wire tests/relay tests/gateway/hot tests/gateway/faults --ignore tests/relay/test_members.py
