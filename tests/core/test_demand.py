@@ -118,4 +118,4 @@ def test_where_another_model_has_slots_of_the_nodes_the_pace_decides() -> None:
         rig.finish(f"n{second}")
         rig.finish(f"o{second}")
     lane = rig.core._book.cluster.lanes["m", "openai"]
-    assert lane.demand.each_s(lane.queues[2], SLOTS, SERVICE_S, rig.now_s) is None
+    assert lane.demand.left(lane.queues[2], SLOTS, SERVICE_S, rig.now_s) is None

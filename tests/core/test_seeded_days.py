@@ -54,7 +54,20 @@ def drive(seed: int, *, swaps: bool, returning: bool = False, one_slot: bool = F
         pictures = [a for a in give(Observed(), now_s) if isinstance(a, Snapshot)]
         if outsider is not None:
             outsider.check_free_slots(pictures[0])
+        check_sizes(core)
     check_replay(seed, log, Scheduler(day.options))
+
+
+def check_sizes(core: Scheduler) -> None:
+    """Hold what is known to wait, by size, against what waits."""
+    waiting = [one for one in core._book.entries.values() if one.state == "waiting" and one.size]
+    parked = [one for one in waiting if one.claim is not None and one.claim.parked]
+    assert not parked
+    for lane in core._book.cluster.lanes.values():
+        for rank, queue in enumerate(lane.queues):
+            here = [one.size.mean_s for one in waiting if one.queue is queue and one.size]
+            assert lane.times.by_size.counted[rank] == len(here) <= queue.waiting
+            assert lane.times.by_size.waiting_s[rank] == pytest.approx(sum(here), abs=1e-6)
 
 
 def check_replay(seed: int, log: list[tuple[float, Event, list[Action]]], core: Scheduler) -> None:

@@ -439,7 +439,7 @@ class Arrivals:
             else:
                 place = youngest_place(entry, book.options)
             position, header_s, p90_s = place[0] + 1, None, None
-            estimate = lane.wait_s(queue, place, book.now_s)
+            estimate = lane.wait_s(queue, place, book.now_s, entry.size)
             if estimate is not None:
                 entry.p50_s, p90_s, header_s, entry.raw_s, entry.kind = estimate
                 if lane.is_up:  # a load teaches nothing about service times

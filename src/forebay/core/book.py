@@ -180,7 +180,7 @@ class Book:
         if entry.state == "waiting":
             self._stop_waiting(entry)
             self.charging.charge(entry, node)
-            queue.pace.count_start(queue, entry.price, now_s)
+            queue.pace.count_start(queue, entry, now_s)
         else:
             self.charging.charge(entry, node)
         queue.unserved_since_s = now_s

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.core.estimates import TOKENS_MAX
 from forebay.core.fairness import charge_elsewhere
+from forebay.core.sizes import TOKENS_MAX
 
 if TYPE_CHECKING:
     from forebay.core.entries import Entry

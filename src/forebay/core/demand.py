@@ -69,8 +69,8 @@ class Demand:
         """Return how much of the past is known, up to about the span; 0 before the first mark."""
         return now_s - self._marks[0][0] if self._marks else 0.0
 
-    def each_s(self, queue: WaitQueue, slots: int, mean_s: float, now_s: float) -> float | None:
-        """Return the slot-seconds that pass for each start of a class below others.
+    def left(self, queue: WaitQueue, slots: int, mean_s: float, now_s: float) -> float | None:
+        """Return the share of the slots that the classes above leave to this one and those below.
 
         None where that is not known, or not what counts: before the first mark, where nobody came
         above, where other lanes had slots, and where classes have shares, so that one does not take
@@ -87,4 +87,4 @@ class Demand:
         if above <= 0 or run_s <= 0.0 or others_s < self._others_s:
             return None
         left = 1.0 - above * run_s / (slots * (now_s - at_s) + UNMEASURED * run_s)
-        return run_s / (left if left > LEFT_MIN else LEFT_MIN)
+        return left if left > LEFT_MIN else LEFT_MIN

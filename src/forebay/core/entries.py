@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from forebay.core.fairness import Account, WaitQueue
     from forebay.core.nodes import Node
     from forebay.core.rates import Claim
+    from forebay.core.sizes import Size
     from forebay.core.states import Cause, State
 
 
@@ -89,7 +90,7 @@ class Entry:
         "counted", "deadline_s", "excluded", "goes_first", "guest", "held_from", "held_on",
         "held_until_s", "id", "kind", "lent", "node", "p50_s", "prefix", "price", "promised_in",
         "promotes_at_s", "promotes_in_s", "queue", "queued", "raw_s", "revoked", "seq", "since_s",
-        "state", "unreached", "user", "wait_left_s", "waited_s",
+        "size", "state", "unreached", "user", "wait_left_s", "waited_s",
     )  # fmt: skip
 
     def __init__(self, arrival: Arrived, seq: int, user: User, now_s: float) -> None:
@@ -133,6 +134,7 @@ class Entry:
         self.promised_in: WaitQueue | None = None  # where; None where it was about a load
         self.raw_s: float  # the estimate behind the promise; valid with `promised_in`
         self.kind: int  # the same
+        self.size: Size | None = None  # as which it is, or was last, counted among those that wait
         self.price = 0.0  # what a dispatch would charge its user, as known when it began to wait
 
     def __lt__(self, other: Entry) -> bool:

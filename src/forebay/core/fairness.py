@@ -171,6 +171,7 @@ class WaitQueue:
         if entry.price:
             self.backlogs.join(account, entry.price, self.pace.busy_s)
         self.waiting += 1
+        self._count_size(entry)
         if account.live == 0:
             self.backlogged += 1
             account.counter = self.standing(account)
@@ -186,10 +187,13 @@ class WaitQueue:
         entry.goes_first = True
         self.returned.add(entry)
         self.waiting += 1
+        self._count_size(entry)
 
     def drop(self, entry: Entry) -> bool:
         """Let an entry go, to its end or to another queue; return whether it is a retry."""
         self.waiting -= 1
+        if entry.size is not None:
+            self.lane.times.by_size.leave(entry.size, self.rank)
         if entry.goes_first:
             self.returned.remove(entry)
             return True
@@ -203,6 +207,13 @@ class WaitQueue:
         if entry.price:
             self.backlogs.leave(account, entry.price)
         return False
+
+    def _count_size(self, entry: Entry) -> None:
+        """Count what a new entry will take; one that came before any measurement has no size."""
+        sizes = self.lane.times.sizes()
+        size = entry.size = sizes.of(entry.arrival.prompt_tokens) if sizes.usual_s > 0.0 else None
+        if size is not None:
+            sizes.join(size, self.rank)
 
     def best(self) -> Entry | None:
         """Return the entry that is next, retries aside, or None when none waits."""
@@ -226,6 +237,8 @@ class WaitQueue:
     def take(self, entry: Entry) -> None:
         """Take an entry out: the head of the best account, or a retry."""
         self.waiting -= 1
+        if entry.size is not None:
+            self.lane.times.by_size.leave(entry.size, self.rank)
         if entry.goes_first:
             self.returned.remove(entry)
             return

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from forebay.core.entries import Entry
     from forebay.core.nodes import Node
+    from forebay.core.sizes import Size
     from forebay.core.waits import Estimate, Place
 
 NEVER_S: Final = float("inf")
@@ -60,7 +61,7 @@ class Lane:
         self.is_up = False  # whether any node is online, resting or not
         self.strict = strict  # whether a class runs only when none above it can
         self.demand = Demand()
-        self.times = ServiceTimes()
+        self.times = ServiceTimes(ranks)
         self.prefill = PrefillTime()
 
     def count_slots(self) -> None:
@@ -105,11 +106,16 @@ class Lane:
             waiting += other.waiting
         return waiting
 
-    def wait_s(self, queue: WaitQueue, place: Place, now_s: float) -> Estimate | None:
-        """Return how long one would wait at a place in a queue of this lane."""
+    def wait_s(
+        self, queue: WaitQueue, place: Place, now_s: float, mine: Size | None = None
+    ) -> Estimate | None:
+        """Return how long one would wait at a place in a queue of this lane.
+
+        `mine` is its own size, where it is counted among those that wait.
+        """
         if not self.is_up:
             return self._wait_for_loading_s(place[0], now_s)
-        return estimate(queue, place, now_s)
+        return estimate(queue, place, now_s, mine)
 
     def _wait_for_loading_s(self, ahead: int, now_s: float) -> Estimate | None:
         """Return the same where a node is loading: until it is ready, then those ahead."""

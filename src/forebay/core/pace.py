@@ -18,6 +18,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from forebay.core.entries import Entry
     from forebay.core.fairness import WaitQueue
 
 MARK_S: Final = 1.0
@@ -31,14 +32,15 @@ class Pace:
     """The counts of one queue."""
 
     __slots__ = (
-        "_answer", "_at_s", "_charged", "_clock", "_had", "_marks", "_slots", "_span_s", "_starts",
-        "_times", "_travel", "_until_s", "_work_s", "busy_s",
+        "_answer", "_at_s", "_charged", "_clock", "_expected_s", "_had", "_marks", "_slots",
+        "_span_s", "_starts", "_times", "_travel", "_until_s", "_work_s", "busy_s",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.busy_s = 0.0  # time in which someone waited
         self._work_s = 0.0  # slot-seconds of that time
         self._starts = 0
+        self._expected_s = 0.0  # what these starts will take, by their sizes
         self._charged = 0.0  # for these starts, before weights
         self._travel = 0.0  # of the clock V
         self._at_s = 0.0  # when it was counted last
@@ -46,9 +48,11 @@ class Pace:
         self._had = 0  # slots then
         self._until_s = self._span_s = 0.0  # how long the last answer stands, and what it is of
         self._slots = 0
-        self._answer = (0.0, 0, 0.0, 0.0, 0)
+        self._answer = (0.0, 0.0, 0, 0.0, 0.0, 0)
         self._times = [0.0]  # busy_s at each mark
-        self._marks: list[tuple[float, int, float, float, int]] = [(0.0, 0, 0.0, 0.0, 0)]
+        self._marks: list[tuple[float, float, int, float, float, int]] = [
+            (0.0, 0.0, 0, 0.0, 0.0, 0)
+        ]
 
     def begin(self, clock: float, slots: int, now_s: float) -> None:
         """Take note that the queue was empty until now."""
@@ -56,7 +60,7 @@ class Pace:
         self._clock = clock
         self._had = slots
 
-    def count_start(self, queue: WaitQueue, charged: float, now_s: float) -> None:
+    def count_start(self, queue: WaitQueue, entry: Entry, now_s: float) -> None:
         """Count one that waited in its queue, has been charged, and starts now."""
         slots = queue.lane.slots
         if not self._had:  # no node was up: a load says nothing about the pace
@@ -69,7 +73,9 @@ class Pace:
         self._work_s += passed_s * slots
         self._had = slots
         self._starts += 1
-        self._charged += charged
+        size = entry.size or lane.times.by_size.of(entry.arrival.prompt_tokens)
+        self._expected_s += size.mean_s
+        self._charged += entry.price
         self._travel += clock - self._clock
         self._clock = clock
         if busy_s >= times[-1] + MARK_S:
@@ -77,11 +83,13 @@ class Pace:
                 del times[1::2], self._marks[1::2]
             above = lane.waiting_above(queue)
             times.append(busy_s)
-            self._marks.append((self._work_s, self._starts, self._charged, self._travel, above))
+            self._marks.append(
+                (self._work_s, self._expected_s, self._starts, self._charged, self._travel, above)
+            )
 
     def last(
         self, span_s: float, slots: int, above: int, now_s: float, *, busy: bool
-    ) -> tuple[float, int, float, float, int]:
+    ) -> tuple[float, float, int, float, float, int]:
         """Return what was counted in about the last `span_s` seconds, to now.
 
         That is slot-seconds, starts, charges, V's way, and by how much the classes above grew.
@@ -96,9 +104,10 @@ class Pace:
         self._until_s, self._span_s, self._slots = now_s + INSTANT_S, span_s, slots
         passed_s = now_s - self._at_s if busy else 0.0
         place = bisect_right(self._times, self.busy_s + passed_s - span_s) - 1
-        work_s, starts, charged, travel, before = self._marks[place if place > 0 else 0]
+        work_s, expected_s, starts, charged, travel, before = self._marks[place if place > 0 else 0]
         self._answer = (
             self._work_s + passed_s * slots - work_s,
+            self._expected_s - expected_s,
             self._starts - starts,
             self._charged - charged,
             self._travel - travel,

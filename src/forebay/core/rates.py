@@ -29,9 +29,9 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from forebay.core.actions import RateStatus
-from forebay.core.estimates import TOKENS_MAX
 from forebay.core.fairness import Account, WaitQueue
 from forebay.core.options import KeyLimits
+from forebay.core.sizes import TOKENS_MAX
 
 if TYPE_CHECKING:
     from forebay.core.book import Tally
@@ -119,6 +119,10 @@ class ParkedLine(WaitQueue):
         elif account.weight != weight:
             self.change_weight(account, weight)
         return account
+
+    def _count_size(self, entry: Entry) -> None:
+        """Count nothing: it waits in no queue."""
+        entry.size = None
 
 
 class Claim:

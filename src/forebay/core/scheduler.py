@@ -187,9 +187,10 @@ class Scheduler:
         if entry.claim is not None:
             self._settle_rate(entry, entry.claim, event)
         if event.ok:
-            times = entry.queue.lane.times
+            lane = entry.queue.lane
+            times = lane.times
             if node.loaded is None:
-                times.add(service_s)
+                times.add(service_s, entry.arrival.prompt_tokens)
                 tally.service.append(service_s)
             else:
                 self._add_service(entry, node, service_s)
@@ -200,7 +201,7 @@ class Scheduler:
                 # As estimated on arrival, like the cached ones. What a node counts is in another
                 # unit (its tokenizer's), and few streams tell it.
                 computed = max(0, entry.arrival.prompt_tokens - entry.cached_tokens)
-                entry.queue.lane.prefill.add(computed, event.output_tokens, service_s)
+                lane.prefill.add(computed, event.output_tokens, service_s)
             tally.served += 1
         else:
             tally.failed += 1
@@ -225,7 +226,7 @@ class Scheduler:
             del node.loaders[lane.model]
             measured_s = node.measure_load(lane, self._book.now_s - loader[1])
         if measured_s is not None and measured_s > 0.0:
-            lane.times.add(measured_s)
+            lane.times.add(measured_s, entry.arrival.prompt_tokens)
             self._book.tally.service.append(measured_s)
 
     def _cancel(self, event: Cancelled) -> None:

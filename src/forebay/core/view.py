@@ -46,7 +46,7 @@ def describe(book: Book, arrivals: Arrivals, entry: Entry) -> Describe:
         position, header_s, p50_s, p90_s = arrivals.parked_outlook(entry, claim)
     else:
         place = exact_place(entry, book.options, book.charging.price, book.seq)
-        estimate = lane.wait_s(entry.queue, place, book.now_s)
+        estimate = lane.wait_s(entry.queue, place, book.now_s, entry.size)
         position = place[0] + 1
         p50_s, p90_s, header_s = estimate[:3] if estimate is not None else (None, None, None)
     held_on = entry.held_on

@@ -22,13 +22,14 @@ from forebay.core.estimates import MEDIAN, RESIDUALS_MAX
 if TYPE_CHECKING:
     from forebay.core.fairness import Account, WaitQueue
     from forebay.core.lanes import Lane
+    from forebay.core.sizes import Size
 
 SPAN_S: Final = 300.0
 """The pace is that of the last five minutes, or of twice the wait if that is longer."""
 UNMEASURED: Final = 10.0
 """So many starts at the mean service time are taken as seen before the first."""
-FAR_ROUNDS: Final = 8
-"""After so many rounds of the slots it no longer matters how long what runs now has run."""
+FAR: Final = 8
+"""After so many mean services it no longer matters how long what runs now has run."""
 SHARED: Final = 1.5
 """A class whose starts are so much further apart than services shares the slots with others."""
 CLOCK_MOST: Final = 2.0
@@ -50,13 +51,13 @@ Estimate: TypeAlias = tuple[float, float, float, float, int]
 """p50, p90, the header's number; then the raw estimate and its kind, for `Promises.learn`."""
 
 
-def estimate(queue: WaitQueue, place: Place, now_s: float) -> Estimate | None:
+def estimate(queue: WaitQueue, place: Place, now_s: float, mine: Size | None) -> Estimate | None:
     """Return how long the wait from here on will be; None while nothing has been measured."""
     lane = queue.lane
     mean_s = lane.times.mean_s()
     if mean_s is None:
         return None
-    raw_s, forecast = _raw_s(queue, place, mean_s, now_s)
+    raw_s, forecast = _raw_s(queue, place, mean_s, now_s, mine)
     kind, p50_s, p90_s = queue.promises.correct(raw_s, place[2] > 0.0, forecast)
     header_s = place[0] * _three_digits(mean_s) / (lane.slots or 1)
     header_s = floor(header_s * 1e6 + 0.5) / 1e6  # 10 x 1.1 is 11, not a bit more
@@ -79,25 +80,31 @@ def _three_digits(value: float) -> float:
     return floor(value * scale + 0.5) / scale
 
 
-def _raw_s(queue: WaitQueue, place: Place, mean_s: float, now_s: float) -> tuple[float, bool]:
+def _raw_s(
+    queue: WaitQueue, place: Place, mean_s: float, now_s: float, mine: Size | None
+) -> tuple[float, bool]:
     """Return the raw estimate, and whether it counts on what the classes above will ask for."""
     ahead, distance, own, account = place
     lane = queue.lane
     slots = lane.slots or 1
     span_s = 2.0 * mean_s * ahead / slots
     above = lane.waiting_above(queue) if queue.rank else 0
-    work_s, starts, charged, travel, grown = queue.pace.last(
+    work_s, expected_s, starts, charged, travel, grown = queue.pace.last(
         span_s if span_s > SPAN_S else SPAN_S, slots, above, now_s, busy=queue.waiting > 0
     )
-    each_s = lane.demand.each_s(queue, slots, mean_s, now_s) if queue.rank else None
-    forecast = each_s is not None
-    if each_s is None:
+    mean_s = mean_s if mean_s > TINY else TINY
+    usual, each_s = lane.times.slowness(), lane.times.sizes().each_waiting_s(queue.rank, mine)
+    each_s = each_s if each_s > TINY else TINY
+    left = lane.demand.left(queue, slots, mean_s, now_s) if queue.rank else None
+    if left is not None:
+        slowness = usual / left
+    else:
         # What the classes above have grown by will be served before this one gets as much again.
-        net = starts + UNMEASURED - grown
-        each_s = (work_s + UNMEASURED * mean_s) / (net if net > 1.0 else 1.0)
-    sure_s = _sure_s(lane, ahead, slots, mean_s, now_s)
-    raw_s = sure_s * each_s / mean_s if mean_s else each_s * ahead / slots
-    shared = each_s > SHARED * mean_s and queue.rank > 0
+        net_s = expected_s + UNMEASURED * mean_s - grown * each_s
+        slowness = (work_s + UNMEASURED * usual * mean_s) / (net_s if net_s > mean_s else mean_s)
+    sure_s = _sure_s(lane, ahead, slots, usual * each_s, now_s)
+    raw_s = sure_s * slowness / usual
+    shared = slowness > SHARED * usual and queue.rank > 0
     if shared:
         raw_s = max(sure_s, min(raw_s, _longest_s(queue, account, now_s)))
     if distance > 0.0 and travel > 0.0 and account is not None:
@@ -106,21 +113,27 @@ def _raw_s(queue: WaitQueue, place: Place, mean_s: float, now_s: float) -> tuple
             most_s = min(most_s, _longest_s(queue, account, now_s))
         if most_s > raw_s:
             cost = charged / starts
-            capacity = slots * cost / each_s
+            capacity = slots * cost / (slowness * each_s)
             flow_s = queue.backlogs.reach_s(
                 distance, own + above * cost, account, capacity, most_s, queue.pace.busy_s
             )
             raw_s = flow_s if flow_s > raw_s else raw_s
-    return (raw_s if raw_s > RAW_MIN_S else RAW_MIN_S), shared and forecast
+    return (raw_s if raw_s > RAW_MIN_S else RAW_MIN_S), shared and left is not None
 
 
-def _sure_s(lane: Lane, ahead: int, slots: int, mean_s: float, now_s: float) -> float:
+def _sure_s(lane: Lane, ahead: int, slots: int, each_s: float, now_s: float) -> float:
     """Return how long those ahead take if all slots are theirs, and nobody else comes."""
-    if ahead > FAR_ROUNDS * slots or slots > RESIDUALS_MAX:
-        return mean_s * (ahead + MEDIAN) / slots
-    elapsed_s = [now_s - entry.since_s for entry in lane.running.values()]
+    mean_s = lane.times.mean_s() or 0.0
     rounds, index = divmod(ahead, slots)
-    return rounds * mean_s + lane.times.free_s(index, slots, elapsed_s, mean_s)
+    rounds_s = rounds * each_s
+    if rounds_s > FAR * mean_s or slots > RESIDUALS_MAX:
+        return rounds_s + mean_s * (index + MEDIAN) / slots
+    sizes = lane.times.sizes()
+    running = [
+        (now_s - entry.since_s, sizes.of(entry.arrival.prompt_tokens).mean_s)
+        for entry in lane.running.values()
+    ]
+    return rounds_s + lane.times.free_s(index, slots, running, mean_s)
 
 
 def _longest_s(queue: WaitQueue, account: Account | None, now_s: float) -> float:
