@@ -135,6 +135,23 @@ def test_promised_waits_are_near(seed: int, load: float, fairness: Fairness) -> 
     assert not shortfalls(found, fairness, load, SHORT), found
 
 
+OUTPUT_TOKENS = (20.0, 600.0, 60.0, 300.0, 15.0, 150.0)
+"""Of the answers of six applications; their prompts are three times as long each."""
+
+
+def test_they_are_near_where_applications_differ_and_take_turns() -> None:
+    rng, calls = Random(0), list[Call]()
+    for number, output in enumerate(OUTPUT_TOKENS):
+        traffic = Traffic(
+            calls=800, span_s=1_800.0, tide=0.9, bursts=0, prompt_median=60.0 * 3**number,
+            prompt_sigma=0.1, output_median=output, output_sigma=0.3,
+        )  # fmt: skip
+        calls += draw_calls(traffic, rng)
+    replay = Replay(sorted(calls), 1.0, "fifo")
+    found = judge(replay.run(), replay.span_s, max(replay.waited_s.values()))
+    assert not shortfalls(found, "fifo", 1.0), found
+
+
 @pytest.mark.parametrize("fairness", MODES)
 def test_they_are_near_with_classes_retries_and_callers_that_leave(fairness: Fairness) -> None:
     found = verdict(3, 1.0, fairness, MIXED)

@@ -1,7 +1,8 @@
 """How fast a queue moves while requests wait in it, over any recent span.
 
-Counted are starts, what they were charged, how far the clock V went, and the slot-seconds that
-passed, all only in time in which someone waited: an idle hour says nothing about a busy one. Slots
+Counted are starts, what these will take by their sizes (`forebay.core.sizes`), what they were
+charged, how far the clock V went, and the slot-seconds that passed, all only in time in which
+someone waited: an idle hour says nothing about a busy one. Slots
 are counted by the second, so that a node that is lost, or comes back, counts at once and not when
 its absence has been measured. A queue that shares its nodes with other lanes takes more
 slot-seconds for each start: that is its share, and it needs no rule of its own. So does one below
@@ -92,7 +93,8 @@ class Pace:
     ) -> tuple[float, float, int, float, float, int]:
         """Return what was counted in about the last `span_s` seconds, to now.
 
-        That is slot-seconds, starts, charges, V's way, and by how much the classes above grew.
+        That is slot-seconds, what was expected of the starts, how many these were, charges, V's
+        way, and by how much the classes above grew.
         While the queue is not `busy`, the time since its last start does not count.
         An answer stands for an instant, or until another span is asked for: where many ask, it is
         the same.

@@ -1,9 +1,10 @@
 """The estimate of one wait, from its position, the pace of its queue and earlier outcomes.
 
-The raw estimate is the larger of two. First, those ahead taken into the slots one by one, and all
-of that stretched: below other classes by what these leave (`forebay.core.demand`), else by how much
-slower the queue moves than services end (`forebay.core.pace`). What the classes above take is
-overtaking, and the last part of a round is overtaken like the others.
+The raw estimate is the larger of two. First, those ahead taken into the slots one by one, for as
+long as their sizes say (`forebay.core.sizes`), and all of that stretched: below other classes by
+what these leave (`forebay.core.demand`), else by how much slower the queue moves than that
+(`forebay.core.pace`). What the classes above take is overtaking, and the last part of a round,
+which is until one of those ends that run now, is overtaken like the others.
 Second, where users take turns, the time until the queue's clock reaches the entry's tag
 (`forebay.core.backlogs`), since later arrivals of others go first; at most twice what the clock's
 own speed says, and at most 1.5 x the longest wait there has lately been or that is going on: no
