@@ -59,12 +59,12 @@ class Cell:
 class Backlogs:
     """The users of a queue that have something waiting, by how much."""
 
-    __slots__ = ("_began_s", "_cells", "_idle", "_origin_s", "_owed")
+    __slots__ = ("_began_s", "_cells", "_idle", "_origin_s", "owed")
 
     def __init__(self) -> None:
         self._cells: dict[int, Cell] = {}
         self._idle = Cell()  # of users with nothing waiting; only its arrivals count
-        self._owed = 0.0  # the cost of all that waits
+        self.owed = 0.0  # the cost of all that waits
         self._origin_s = 0.0  # the busy time at which an arrival weighs 1
         self._began_s = -1.0
 
@@ -81,7 +81,7 @@ class Backlogs:
         if cell is not None and owed < cell.most * account.weight:
             account.owed = owed
             cell.owed += cost
-            self._owed += cost
+            self.owed += cost
         else:
             self.change(account, owed)
 
@@ -91,7 +91,7 @@ class Backlogs:
         if cell is not None and account.live and owed >= cell.least * account.weight:
             account.owed = owed
             cell.owed -= cost
-            self._owed -= cost
+            self.owed -= cost
         else:
             self.change(account, owed if account.live else 0.0)
 
@@ -99,7 +99,7 @@ class Backlogs:
         """Set the cost of what a user has waiting, and put it into its cell; none at all is 0."""
         cell, before = account.cell, account.owed
         account.owed = owed
-        self._owed += owed - before
+        self.owed += owed - before
         if cell is not None:
             cell.users -= 1
             if cell.users:
@@ -124,7 +124,7 @@ class Backlogs:
 
         Each of the `waiting` entries is taken to cost the same.
         """
-        each = self._owed / waiting
+        each = self.owed / waiting
         before = 0.0
         for cell in self._cells.values():
             users, owed, weight = cell.users, cell.owed, cell.weight

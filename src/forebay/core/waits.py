@@ -113,7 +113,8 @@ def _raw_s(
         if most_s > raw_s:
             most_s = min(most_s, _longest_s(queue, account, now_s))
         if most_s > raw_s:
-            cost = charged / starts
+            waiting = queue.waiting - queue.returned.count
+            cost = queue.backlogs.owed / waiting if waiting > 0 else charged / starts
             capacity = slots * cost / (slowness * each_s)
             flow_s = queue.backlogs.reach_s(
                 distance, own + above * cost, account, capacity, most_s, queue.pace.busy_s
