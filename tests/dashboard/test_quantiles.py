@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +29,11 @@ def test_a_quantile_is_at_most_the_true_one_and_near_it(waits: list[float], shar
     assert found is not None
     assert found <= truth
     assert min(truth, FINE_BOUNDS_S[-1]) - found <= max(0.0011, 0.051 * truth)
+
+
+def test_no_bound_is_further_from_the_next_than_the_page_may_be_off() -> None:
+    for below, above in pairwise(FINE_BOUNDS_S):
+        assert above - below <= max(0.00101, 0.0501 * above)
 
 
 def test_what_95_percent_are_within_is_not_above_the_longest() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from functools import cache
-from math import log
 from typing import TYPE_CHECKING, Final
 
 from forebay.dashboard.recent_errors import Remedy
@@ -41,9 +40,12 @@ _PASSED_ON: Final = Remedy(
 
 
 def _fine_bounds() -> tuple[float, ...]:
-    """Return 1 ms to 10 minutes in steps of 5%, of whole milliseconds at least."""
-    steps = int(log(600_000, 1.05)) + 1
-    return tuple(sorted({round(1.05**step) / 1000 for step in range(steps)} | {600.0}))
+    """Return 1 ms to 10 minutes in steps of up to 5% of the upper bound, or of a millisecond."""
+    bounds_ms = [1]
+    while bounds_ms[-1] < 600_000:
+        last = bounds_ms[-1]
+        bounds_ms.append(min(600_000, max(last + 1, int(last / 0.95))))
+    return tuple(bound / 1000 for bound in bounds_ms)
 
 
 FINE_BOUNDS_S: Final = _fine_bounds()
