@@ -5,6 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.rig import Rig
+from forebay.core import KeyLimits
+from forebay.core.estimates import ServiceTimes
 from forebay.core.sizes import Size, Sizes
 
 RANKS = 3
@@ -80,6 +82,37 @@ def test_retries_and_those_that_leave_are_counted_once() -> None:
     rig.cancel("a")
     rig.cancel("run0")
     assert sum(sizes.counted) == rig.look().waiting == 0
+
+
+def test_what_waits_for_the_rate_of_its_key_is_not_counted_as_waiting_for_a_slot() -> None:
+    rig = Rig(wait_s_max=600.0, key_limits={"k": KeyLimits(requests_per_minute=2)})
+    rig.node(slots=1)
+    rig.start("past", prompt_tokens=SHORT)
+    rig.finish("past", after_s=SHORT_S)
+    sizes = rig.core._book.cluster.lanes["m", "openai"].times.sizes()
+    rig.start("run", key="k", prompt_tokens=LONG)
+    rig.wait("next", key="k", prompt_tokens=LONG)
+    rig.wait("last", key="k", prompt_tokens=LONG)
+    assert sum(sizes.counted) == 2
+    assert rig.finish("run", after_s=SHORT_S) == ["next"]
+    assert sum(sizes.counted) == 1
+    assert rig.finish("next", after_s=SHORT_S) == []  # its turn, but its key has used its rate
+    assert sum(sizes.counted) == 0
+    rig.cancel("last")
+    assert sizes.counted == [0] * len(sizes.counted)
+    assert sizes.waiting_s == [0.0] * len(sizes.waiting_s)
+
+
+def test_services_that_take_longer_than_expected_are_noticed_at_once() -> None:
+    times = ServiceTimes(RANKS)
+    for _ in range(150):
+        times.add(SHORT_S, SHORT)
+        assert times.slowness() == pytest.approx(1.0)
+    for _ in range(20):
+        times.add(2 * SHORT_S, SHORT)
+        assert times.slowness() > 1.0
+    assert times.slowness() > 1.05
+    assert times.mean_s() == pytest.approx(1.2)
 
 
 tokens = st.sampled_from([0, 1, 7, 100, 5_000, 10**30])
