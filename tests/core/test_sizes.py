@@ -115,6 +115,17 @@ def test_services_that_take_longer_than_expected_are_noticed_at_once() -> None:
     assert times.mean_s() == pytest.approx(1.2)
 
 
+def test_who_starts_before_anything_was_measured_does_not_make_its_size_look_free() -> None:
+    rig = Rig(wait_s_max=600.0, max_size=1000, fairness="fifo")
+    rig.node(slots=1)
+    rig.start("first", prompt_tokens=SHORT)
+    rig.wait("long", prompt_tokens=LONG)
+    rig.node(slots=2)  # and the long one starts
+    rig.finish("first", after_s=SHORT_S)
+    sizes = rig.core._book.cluster.lanes["m", "openai"].times.sizes()
+    assert sizes.of(LONG).mean_s == SHORT_S  # what is usual, as for any size that is not known
+
+
 tokens = st.sampled_from([0, 1, 7, 100, 5_000, 10**30])
 ranks = st.integers(0, RANKS - 1)
 moves = st.one_of(

@@ -74,8 +74,8 @@ class Pace:
         self._work_s += passed_s * slots
         self._had = slots
         self._starts += 1
-        size = entry.size or lane.times.by_size.of(entry.arrival.prompt_tokens)
-        self._expected_s += size.mean_s
+        size = entry.size  # None where it came before anything was measured
+        self._expected_s += size.mean_s if size is not None else lane.times.by_size.usual_s
         self._charged += entry.price
         self._travel += clock - self._clock
         self._clock = clock
