@@ -9,6 +9,7 @@ import pytest
 
 from forebay.jobs.batches import steps as batch_steps
 from forebay.jobs.batches.batch import BadBatch, BatchesFull, NewBatch
+from forebay.jobs.job import Failure
 
 from ..desk import CHAT, Desk, counts, jsonl, line
 
@@ -56,6 +57,26 @@ def test_a_batch_runs_and_its_answers_come_back_in_order(desk: Desk) -> None:
     assert file is not None
     assert (file.purpose, file.filename) == ("batch_output", f"{made.name}_output.jsonl")
     assert file.bytes == desk.files.path(file.name).stat().st_size
+
+
+@pytest.mark.parametrize("break_", ["\x85", "\u2028", "\u2029"])
+def test_an_answer_is_one_line_whatever_is_in_it(desk: Desk, break_: str) -> None:
+    made = desk.create([line(f"a{break_}b"), line("c1")])
+    desk.move_on()
+    first, second = desk.claim(2)
+    assert desk.store.complete(first, f'{{\r\n"text":\r"x{break_}y"\n}}').result()
+    assert desk.store.fail(second, Failure(f"not{break_}now", "node_failed")).result()
+    desk.move_on()
+    done = desk.get(made)
+    assert done.output_file is not None
+    assert done.error_file is not None
+    with desk.files.read(done.output_file) as file:
+        (answer,) = map(json.loads, file.read().decode().splitlines())
+    assert answer["custom_id"] == f"a{break_}b"
+    assert answer["response"] == {"text": f"x{break_}y"}
+    with desk.files.read(done.error_file) as file:
+        (answer,) = map(json.loads, file.read().decode().splitlines())
+    assert answer["error"]["message"] == f"not{break_}now"
 
 
 def test_failures_go_into_a_file_of_their_own(desk: Desk) -> None:

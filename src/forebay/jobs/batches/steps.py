@@ -57,6 +57,17 @@ CHUNK_BYTES = 4 * 1024 * 1024
 LEASE_S = 30.0
 PAGE_LINES = 500
 PAGE_BYTES_MAX = 4 * 1024 * 1024
+LINE_BREAKS = (
+    (b"\n", b" "),
+    (b"\r", b" "),
+    ("\x85".encode(), rb"\u0085"),
+    ("\u2028".encode(), rb"\u2028"),
+    ("\u2029".encode(), rb"\u2029"),
+)
+"""Where readers of text end a line (`str.splitlines`), and what means the same in JSON.
+
+The first two are only between tokens, the others only in strings.
+"""
 FILENAMES = {"output": "{name}_output.jsonl", "error": "{name}_error.jsonl"}
 _SIZE = (
     func.length(func.coalesce(jobs.c.result, ""))
@@ -483,8 +494,10 @@ def _answer(batch: StoredBatch, row: Any) -> bytes:
     error = None
     if row.status != "completed":
         error = _LineFailure(row.error_code or "failed", row.error or "The request failed.")
-    # In JSON, line feeds are only between tokens, where a blank is equivalent.
-    response = None if row.result is None else Raw(row.result.replace("\n", " ").encode())
+    response = None if row.result is None else Raw(row.result.encode())
     mark = sha256(f"{batch.name}:{row.line}".encode()).hexdigest()[:32]
     answer = _Answer(f"batch_req_{mark}", row.custom_id, response, error)
-    return msgspec.json.encode(answer) + b"\n"
+    line = msgspec.json.encode(answer)
+    for raw, escaped in LINE_BREAKS:
+        line = line.replace(raw, escaped)
+    return line + b"\n"
