@@ -316,7 +316,7 @@ class Run:
         is_full = queued or self._in_flight >= request.slots
         self._in_flight -= 1
         self.ended.append(request)
-        if isinstance(self._limit, SlotLimit) and self._limit.tries_more:
+        if isinstance(self._limit, SlotLimit) and self._limit.listens:
             silent = [(MODEL, one.prompt_tokens, one.started_s) for one in self._silent.values()]
             self._limit.note_silent(silent, self._now_s)
         if is_full and isinstance(self._limit, SlotLimit):

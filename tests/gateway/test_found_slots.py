@@ -74,7 +74,6 @@ async def test_streams_that_have_not_begun_are_told_when_another_answer_ends(
         told.append((len(streams), now_s))
         return False
 
-    monkeypatch.setattr(SlotLimit, "tries_more", True)
     monkeypatch.setattr(SlotLimit, "note_silent", note_silent)
     node = await rig.node(kind="openai")
     await rig.start(node)

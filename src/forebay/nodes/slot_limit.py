@@ -14,9 +14,10 @@ measured has nearly all the throughput, it goes down to a quarter. Then it becom
 number with 0.97 of the throughput there is. *Settled*: now and then a round is spent on a limit
 that is an eighth *higher* or *lower*. One round says little: with times that vary by a fifth, an
 eighth more can hardly be told from none. So it is added to what is known, and the limit moves where
-the curve does. A higher trial that gains nearly all, beyond doubt, begins the search again. After
-one of no use, 30 times as many requests come before the next as began in it: a p95 has room for
-that. Where the node named its number, no lower one is tried and no curve followed.
+the curve does. A higher trial that gains nearly all, beyond doubt, begins the search again; so does
+one in which nothing waits or is refused, where that had ended it. After one of no use, 40 times as
+many requests come before the next as began in it: a p95 has room for that. Where the node named its
+number, no lower one is tried and no curve followed.
 
 **What changes.** Each round at the settled limit is compared with what is known of it, or what the
 curve expects there, and the differences are added up, less what noise explains (a CUSUM test, both
@@ -27,12 +28,11 @@ requests take less time, the search begins again.
 
 **What waits inside** an engine begins late, although the rest of it is as fast as ever. By Little's
 law, the share of their time that requests wait is the share of them that wait: they are taken
-off. First bytes that come late end a search or a higher trial at once, and a trial is ended by
-those that should have come as well.
+off. First bytes that come late, or should have come, end a search or a higher trial at once. A
+search ends at the limit before and as many more as began for any other reason than that one ended.
 
-Beside that: each request that is refused as one too many takes one off; a time-out takes a quarter
-off; requests that the engine says wait inside are taken off. No search and no curve goes above what
-is left then; only a higher trial does, if nothing of the kind happens in it.
+Each request that is refused as one too many takes one off; a time-out takes a quarter off; requests
+that the engine says wait inside are taken off. Only a higher trial goes above what is left then.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ SURE_SAMPLES: Final = 16
 GUESS_SAMPLES: Final = 4
 """What the curve's word counts for, where the limit it sets has not been measured."""
 SEARCH_MIN: Final = 4
-"""The search goes so far whatever it gains: llama.cpp runs 2 no faster than 1 on a CPU, but 4."""
+"""So far it goes whatever it gains, by whole answers: on a CPU, llama.cpp gains with 4, not 2."""
 FAR_GAIN: Final = 1.3
 STEP_FROM: Final = 16
 """The search goes on by doubling below this, or if that promises so much more throughput."""
@@ -95,7 +95,7 @@ ALARM: Final = 0.1
 """What changes of the stretch must add up to, beyond that and beyond noise."""
 LATE_MAX: Final[Mapping[Phase, int]] = {"search": 2, "higher": 1}
 """So many first bytes that come late end it."""
-HARM: Final = 30
+HARM: Final = 40
 """One first byte in so many may come in a trial of more that was of no use."""
 KNOWN_MIN: Final = 3
 """Numbers that must have been measured before the limit follows their curve."""
@@ -142,6 +142,7 @@ class SlotLimit:
         self._waits: dict[Trial, int] = {"higher": 0, "lower": 0}  # samples before the next
         self._no_trial_until_s = 0.0
         self._late = self._on_time = 0  # first bytes since the limit was set
+        self._ends = 0  # of streams, since then
         self._firsts: list[float] = []  # by how much longer than usual they took: logarithms
         self._pace = StreamPace()
         self._before = 0  # the limit before this one, while streams are to be compared with it
@@ -151,11 +152,6 @@ class SlotLimit:
     def listens(self) -> bool:
         """Whether first bytes matter now: only while more is tried than ever."""
         return self._phase in LATE_MAX
-
-    @property
-    def tries_more(self) -> bool:
-        """Whether a few more than the limit are tried: what has not begun matters, too."""
-        return self._phase == "higher"
 
     @property
     def watches(self) -> bool:
@@ -197,7 +193,7 @@ class SlotLimit:
         return self._stop_if_late(now_s)
 
     def note_silent(self, streams: list[Silent], now_s: float) -> bool:
-        """Take all streams that have not begun yet, in order, while it `tries_more`.
+        """Take all streams that have not begun yet, in order, as another ends, while it `listens`.
 
         To wait for their first bytes would be to send more meanwhile, which then wait as well.
         """
@@ -205,7 +201,9 @@ class SlotLimit:
         for order, (model, prompt_tokens, started_s) in enumerate(streams, begun + 1):
             bound_s = self._first_byte_max_s(model, prompt_tokens, started_s, order)
             late += bound_s is not None and now_s - started_s > bound_s
-        return late > 0 and self.tries_more and self._stop_if_late(now_s, late)
+        stops = late > 0 and self._stop_if_late(now_s, late)
+        self._ends += not stops
+        return stops
 
     def note_streams(self, streams: list[Stream], now_s: float) -> bool:
         """Take all streams that have begun, one that just ends among them, while it `watches`."""
@@ -213,17 +211,17 @@ class SlotLimit:
         base, below = self._known.get(self._before), self._known.below(self.slots)
         if slower is None or base is None or not (below and self.listens):
             return False
-        done, low = self._paced(slower, base), max(below)
+        done, low, is_trial = self._paced(slower, base), max(below), self._phase == "higher"
         rise = log(self.slots / low.slots)
         gained, doubt = 1.0 - log(done.rest / low.rest) / rise, 2.0 * slower.error / rise
-        least = TRIAL_GAIN if self.tries_more else STEADY_GAIN
-        is_useless = gained + doubt < least and (self.tries_more or self.slots >= SEARCH_MIN)
-        if is_useless and self.tries_more:
+        least = TRIAL_GAIN if is_trial else STEADY_GAIN
+        is_useless = gained + doubt < least and (is_trial or self.slots > SEARCH_MIN)
+        if is_useless and is_trial:
             self._judge(done, now_s)
         elif is_useless:
             self._add(done)
             self._land(f"{self.slots} at once gave no more throughput", now_s)
-        elif not self.tries_more and self.slots >= PACE_FROM and gained - doubt >= least:
+        elif not is_trial and self.slots >= PACE_FROM and gained - doubt >= least:
             self._search(done, now_s)
         return self.slots != before
 
@@ -255,9 +253,11 @@ class SlotLimit:
         if self._phase == "higher":
             self._late += silent + self.slots - self._home  # some are to come
             return self._end_trial(now_s, reason, self._late + self._on_time)
-        # Most of those in time only had not long to wait: a quarter of them, in simulation.
-        last, is_second = max(self._known.below(self.slots)).slots, self.slots == self._most
-        self._most = last if is_second else min(self.slots - 1, last + self._on_time // 4)
+        last = max(self._known.below(self.slots)).slots
+        room = self._on_time + self._late - self._ends  # each end lets another begin
+        if self.slots == self._most:  # that had come out as the room before
+            room = (self.slots - last) // 2
+        self._most = min(self.slots - 1, last + max(0, room))
         if self._most in self._known:
             return self._land(reason, now_s)
         return self._set(self._most, reason, now_s)
@@ -537,13 +537,16 @@ class SlotLimit:
         harmed = 0
         if self._phase == "higher" and home is not None:
             gained, error = self._costs.gain(home, done)
-            if gained >= FULL_GAIN and gained > 2.0 * error:
+            is_sure = gained >= FULL_GAIN and gained > 2.0 * error
+            waited = self._late or self._inside(done)
+            if is_sure or (self._home >= self._most and not waited):
                 self._known = self._known.up_to(self._home)
                 self._add(done)
                 self._phase, self._most = "search", UNCAPPED
-                self._set(self.slots * 3 // 2, self._more(home, done), now_s)
+                more = self.slots // (4 if self.slots >= STEP_FROM else 2)
+                self._set(self.slots + more, self._more(home, done), now_s)
                 return
-            if not self._inside(done):
+            if not waited:
                 self._most = max(self._most, self.slots)
             if gained < TRIAL_GAIN:
                 harmed = self._late + self._on_time or int(done.samples)
@@ -581,7 +584,7 @@ class SlotLimit:
         self._pace.rebase()
         self._tries_soon = False
         self._before = self.slots if slots > self.slots else 0
-        self._late = self._on_time = 0
+        self._late = self._on_time = self._ends = 0
         self._firsts = []
         self.slots, self.reason, self.in_trial = slots, reason, in_trial
         self.changes += 1

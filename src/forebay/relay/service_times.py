@@ -36,8 +36,9 @@ def note_answer(exchange: Exchange, backend: Backend, relay: Relay, *, ok: bool)
     ended_s = exchange.heard_s or begun_s  # an answer that comes whole ends where it begins
     if limit.watches:
         _note_streams(backend, relay, exchange)
-    if limit.tries_more:
-        here = [one for one in relay.first_bytes.members() if one.node == backend.name]
+    if limit.listens and exchange.call.arrival.stream:
+        silent = relay.first_bytes.members() if backend.is_full() else []
+        here = [one for one in silent if one.node == backend.name]
         sent = [(one.model, one.call.arrival.prompt_tokens, one.started_s) for one in here]
         backend.silent(sent, ended_s)
     sample = Sample(
