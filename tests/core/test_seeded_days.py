@@ -55,6 +55,7 @@ def drive(seed: int, *, swaps: bool, returning: bool = False, one_slot: bool = F
         if outsider is not None:
             outsider.check_free_slots(pictures[0])
         check_sizes(core)
+        check_backlogs(core)
     check_replay(seed, log, Scheduler(day.options))
 
 
@@ -68,6 +69,24 @@ def check_sizes(core: Scheduler) -> None:
             here = [one.size.mean_s for one in waiting if one.queue is queue and one.size]
             assert lane.times.by_size.counted[rank] == len(here) <= queue.waiting
             assert lane.times.by_size.waiting_s[rank] == pytest.approx(sum(here), abs=1e-6)
+
+
+def check_backlogs(core: Scheduler) -> None:
+    """Hold what is known of the users of each octave against the users."""
+    accounts = [
+        (queue.backlogs, account)
+        for user in core._book.users._known.values()
+        for queue, account in user.accounts.items()
+    ]
+    for lane in core._book.cluster.lanes.values():
+        for backlogs in (queue.backlogs for queue in lane.queues):
+            assert backlogs._idle.came >= -1e-6
+            for cell in backlogs._cells.values():
+                here = [one for its, one in accounts if its is backlogs and one.cell is cell]
+                assert cell.users == len(here)
+                assert cell.owed == pytest.approx(sum(one.owed for one in here), abs=1e-6)
+                came = sum(map(backlogs._came, here))
+                assert cell.came == pytest.approx(came, abs=1e-6)
 
 
 def check_replay(seed: int, log: list[tuple[float, Event, list[Action]]], core: Scheduler) -> None:

@@ -88,3 +88,11 @@ class Demand:
             return None
         left = 1.0 - above * run_s / (slots * (now_s - at_s) + UNMEASURED * run_s)
         return left if left > LEFT_MIN else LEFT_MIN
+
+    def came_per_s(self, queue: WaitQueue, now_s: float) -> float:
+        """Return how many requests of a class have come in a second; 0 where that is not known."""
+        if not self._marks:
+            return 0.0
+        at_s, *_, came = self._marks[0]
+        count = queue.ended + queue.running + queue.waiting - came[queue.rank]
+        return count / (now_s - at_s) if now_s - at_s > MARK_S else 0.0

@@ -69,6 +69,8 @@ class Users:
         for queue, account in list(accounts.items()):
             if account.counter <= queue.clock - queue.burst:
                 del accounts[queue]
+                if account.came:
+                    queue.backlogs.remember(user.name, account)
         if accounts:
             self._idle[user.name] = None
             while len(self._idle) > self.idle_max:

@@ -57,7 +57,10 @@ SWEEP_SLACK: Final = 64
 class Account:
     """One user's standing in one queue."""
 
-    __slots__ = ("cell", "counter", "entries", "live", "order", "owed", "push", "user", "weight")
+    __slots__ = (
+        "came", "cell", "counter", "entries", "live", "order", "origin_s", "owed", "push", "user",
+        "weight",
+    )  # fmt: skip
 
     def __init__(self, user: User, counter: float, weight: float) -> None:
         self.user = user
@@ -67,6 +70,8 @@ class Account:
         self.live = 0  # entries of this heap that still wait
         self.owed = 0.0  # the cost of these, before weights
         self.cell: Cell | None = None  # where that is counted; None while it is 0
+        self.came = 0.0  # the cost of what came lately, weighed by time since `origin_s`
+        self.origin_s = 0.0
         self.push = 0  # the number of its current item in the queue's heap; older ones are stale
         self.order: Order | None = None  # of a long backlog, as it was when last asked for
 
@@ -153,6 +158,7 @@ class WaitQueue:
         account = user.accounts.get(self)
         if account is None:
             account = user.accounts[self] = Account(user, self.clock - self.burst, weight)
+            self.backlogs.recall(user.name, account)
         elif account.weight != weight:
             self.change_weight(account, weight)
         return account

@@ -85,7 +85,7 @@ def _raw_s(
     queue: WaitQueue, place: Place, mean_s: float, now_s: float, mine: Size | None
 ) -> tuple[float, bool]:
     """Return the raw estimate, and whether it counts on what the classes above will ask for."""
-    ahead, distance, own, account = place
+    ahead, distance, _, account = place
     lane = queue.lane
     slots = lane.slots or 1
     span_s = 2.0 * mean_s * ahead / slots
@@ -116,8 +116,10 @@ def _raw_s(
             waiting = queue.waiting - queue.returned.count
             cost = queue.backlogs.owed / waiting if waiting > 0 else charged / starts
             capacity = slots * cost / (slowness * each_s)
+            usual_cost = cost * lane.demand.came_per_s(queue, now_s)
+            per_s = queue.backlogs.per_s(queue.pace.busy_s, usual_cost)
             flow_s = queue.backlogs.reach_s(
-                distance, own + above * cost, account, capacity, most_s, queue.pace.busy_s
+                distance, ahead * cost, account, capacity, most_s, per_s
             )
             raw_s = flow_s if flow_s > raw_s else raw_s
     return (raw_s if raw_s > RAW_MIN_S else RAW_MIN_S), shared and left is not None
