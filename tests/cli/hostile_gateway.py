@@ -138,6 +138,13 @@ def told(path: str) -> Any:
     return SESSION
 
 
+class _Quiet(ThreadingHTTPServer):
+    """Says nothing of a command that hangs up on it: that would be taken for the command's own."""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        pass
+
+
 class HostileGateway:
     """Listens in a thread of its own; `answer` makes a status and a value out of a path."""
 
@@ -160,7 +167,7 @@ class HostileGateway:
 
             do_POST = do_DELETE = do_GET  # noqa: N815 - their names are those of the base
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = _Quiet(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
         self._thread.start()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.core.backlogs import MEMORY_S, OTHERS_MAX, Backlogs
+from forebay.core.backlogs import MEMORY_S, Backlogs
 from forebay.core.entries import User
 from forebay.core.fairness import Account
 
@@ -83,7 +83,7 @@ def test_how_often_a_user_comes_is_known_when_it_comes_back() -> None:
     send(backlogs, mine, [0.0])
     send(backlogs, heavy, range(1, 41))
     serve(backlogs, heavy, 40)
-    backlogs.remember("heavy", heavy)
+    backlogs.remember("heavy", heavy, 10)
     back = Account(User("heavy"), 0.0, 1.0)
     backlogs.recall("heavy", back)
     send(backlogs, back, [50.0] * 8)
@@ -96,10 +96,9 @@ def test_how_often_a_user_comes_is_known_when_it_comes_back() -> None:
 def test_of_invented_names_only_so_many_are_remembered() -> None:
     backlogs, (account,) = Backlogs(), users(1)
     account.came = 1.0
-    for number in range(OTHERS_MAX + 10):
-        backlogs.remember(str(number), account)
-    assert len(backlogs._others) == OTHERS_MAX
-    assert "9" not in backlogs._others
+    for number in range(50):
+        backlogs.remember(str(number), account, 20)
+    assert list(backlogs._others) == [str(number) for number in range(30, 50)]
 
 
 def test_what_came_long_ago_is_forgotten_wherever_its_user_is_now() -> None:

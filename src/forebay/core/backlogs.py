@@ -43,8 +43,6 @@ CLOSE: Final = 0.95
 """A step that changes less than this is the last."""
 SATURATED: Final = 0.98
 """Arrivals of more than this share of the capacity are taken to have no end."""
-OTHERS_MAX: Final = 4096
-"""Of so many users that have nothing unfinished it is known how much they send."""
 KNOWN_MIN: Final = 0.05
 """The first arrivals count as those of a twentieth of the memory: a rate needs some time."""
 
@@ -132,10 +130,10 @@ class Backlogs:
         cell.came += came
         account.cell = cell
 
-    def remember(self, name: str, account: Account) -> None:
+    def remember(self, name: str, account: Account, users_max: int) -> None:
         """Keep what came of a user whose account is given up; the longest kept are forgotten."""
         self._others[name] = account.came, account.origin_s
-        if len(self._others) > OTHERS_MAX:
+        while len(self._others) > users_max:
             del self._others[next(iter(self._others))]
 
     def recall(self, name: str, account: Account) -> None:
