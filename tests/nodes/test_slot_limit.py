@@ -408,9 +408,11 @@ def test_a_search_whose_streams_begin_late_again_goes_half_the_way_back() -> Non
     assert not limit.listens
 
 
-@pytest.mark.parametrize(("late", "slots"), [(False, 13), (True, 8)])
+@pytest.mark.parametrize(
+    ("first_byte_s", "slots"), [(0.1, 13), (50.0, 8), (None, 8)], ids=["in time", "late", "whole"]
+)
 def test_where_streams_waited_inside_a_trial_without_that_begins_the_search(
-    late: bool, slots: int
+    first_byte_s: float | None, slots: int
 ) -> None:
     """Although the gain of one more, here none, cannot be told from noise."""
     limit = rises_to(16)
@@ -420,11 +422,11 @@ def test_where_streams_waited_inside_a_trial_without_that_begins_the_search(
     while not limit.in_trial:
         limit.note(Sample("llama", 100, 50, 0.1, 0.9), 2e6, 2e6)
     assert limit.slots == 9
-    if late:
-        limit.note_first_byte("llama", 100, 50.0, 3e6, 3e6)
+    if first_byte_s is not None:
+        limit.note_first_byte("llama", 100, first_byte_s, 3e6, 3e6)
     while limit.slots == 9:
         limit.note(Sample("llama", 100, 50, 0.1, 0.9 * 9 / 8), 3e6, 3e6)
-    assert (limit.slots, limit.in_trial) == (slots, late)
+    assert (limit.slots, limit.in_trial) == (slots, slots == 8)
 
 
 def streams_at(slots: int, seconds: float) -> tuple[list[Stream], list[Stream]]:

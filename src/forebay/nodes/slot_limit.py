@@ -539,7 +539,7 @@ class SlotLimit:
             gained, error = self._costs.gain(home, done)
             is_sure = gained >= FULL_GAIN and gained > 2.0 * error
             waited = self._late or self._inside(done)
-            if is_sure or (self._home >= self._most and not waited):
+            if is_sure or (self._home >= self._most and self._on_time and not waited):
                 self._known = self._known.up_to(self._home)
                 self._add(done)
                 self._phase, self._most = "search", UNCAPPED
