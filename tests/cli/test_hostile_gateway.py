@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from harness.preloaded import run_on_terminal
 from .hostile_gateway import DEEP, EVIL, ODD, SNAPSHOT, HostileGateway, poisoned, told
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from typer.testing import Result
 
@@ -116,12 +117,14 @@ def test_no_name_or_message_of_a_gateway_reaches_the_terminal_as_it_is(
 def test_an_answer_that_makes_no_sense_is_told_as_such(
     gateway: HostileGateway, file: Path, command: str
 ) -> None:
-    for odd in (*ODD, DEEP, "not json"):
-        gateway.answer = lambda path, odd=odd: (200, odd)  # type: ignore[misc]
-        run(gateway, command, file)
-        gateway.answer = lambda path, odd=odd: (409, {"error": odd})  # type: ignore[misc]
-        run(gateway, command, file)
-        gateway.answer = lambda path, odd=odd: (200, _all_are(odd, told(path)))  # type: ignore[misc]
+    """Each odd value in one of three places, and over all commands each in every place."""
+    answers: list[Callable[[Any, str], tuple[int, Any]]] = [
+        lambda odd, path: (200, odd),
+        lambda odd, path: (409, {"error": odd}),
+        lambda odd, path: (200, _all_are(odd, told(path))),
+    ]
+    for place, odd in enumerate((*ODD, DEEP, "not json"), COMMANDS.index(command)):
+        gateway.answer = partial(answers[place % 3], odd)
         run(gateway, command, file)
 
 

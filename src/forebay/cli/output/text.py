@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-import unicodedata
+import re
+
+CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+"""What steers a terminal, but for lines and tabs; and halves of letters, which none can write."""
 
 
 def printable(text: object) -> str:
@@ -23,14 +26,7 @@ def harmless(text: str) -> str:
     >>> harmless("two\\nlines\\x1b[2J")
     'two\\nlines?[2J'
     """
-    if text.isprintable():
-        return text
-    return "".join("?" if _is_control(letter) else letter for letter in text)
-
-
-def _is_control(letter: str) -> bool:
-    """Say whether it steers a terminal, or is half a letter, which none can write."""
-    return letter not in "\n\t" and unicodedata.category(letter) in ("Cc", "Cs")
+    return CONTROLS.sub("?", text)
 
 
 def short(seconds: float) -> str:
