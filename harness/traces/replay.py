@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from harness.traces.calls import Call
 
 Fairness: TypeAlias = Literal["fifo", "round_robin", "tokens"]
+Priority: TypeAlias = Literal["high", "normal", "low"]
 NODES = 4
 SLOTS_MIN = 8
 MODEL = "model"
@@ -132,11 +133,8 @@ class Replay:
         return NodeChanged(name, slots=slots, models=(MODEL,), state=state)
 
     def _arrive(self, name: str, call: Call) -> None:
-        trouble, draw = self.trouble, self._rng.random()
-        priority = "high" if draw < trouble.high else "normal"
-        if draw >= 1.0 - trouble.low:
-            priority = "low"
-        if self._rng.random() < trouble.cancelled:
+        priority = self.draw_priority(call)
+        if self._rng.random() < self.trouble.cancelled:
             self._push(call.at_s + self._rng.expovariate(1.0 / 60.0), "cancel", name)
         if self.lost_at_s <= call.at_s <= self.lost_at_s + AFTER_LOSS_S:
             self.left_out.add(name)
@@ -144,6 +142,13 @@ class Replay:
             name, MODEL, user=call.user, prompt_tokens=call.prompt_tokens, priority=priority
         )
         self._handle(arrived, call.at_s)
+
+    def draw_priority(self, call: Call) -> Priority:
+        """Return the class of a call."""
+        draw = self._rng.random()
+        if draw >= 1.0 - self.trouble.low:
+            return "low"
+        return "high" if draw < self.trouble.high else "normal"
 
     def _play_until(self, at_s: float) -> None:
         while self._due and self._due[0][0] <= at_s:

@@ -25,7 +25,17 @@ from forebay.testing.simulation import (
     Uniform,
 )
 from harness.traces.calls import Call, Traffic, draw_calls
-from harness.traces.replay import LOSING, MIXED, QUIET, Fairness, Replay, Trouble, Verdict, judge
+from harness.traces.replay import (
+    LOSING,
+    MIXED,
+    QUIET,
+    Fairness,
+    Priority,
+    Replay,
+    Trouble,
+    Verdict,
+    judge,
+)
 from harness.traces.targets import LOADS, shortfalls
 
 SEEDS = range(3)
@@ -162,3 +172,30 @@ def test_they_are_near_with_classes_retries_and_callers_that_leave(fairness: Fai
 def test_they_are_near_again_a_minute_after_a_node_is_lost(fairness: Fairness) -> None:
     found = verdict(4, 1.0, fairness, LOSING)
     assert not shortfalls(found, fairness, 1.0, SHORT + TROUBLED), found
+
+
+class ByUser(Replay):
+    """Half of the slots go to `normal`; all others are `low`."""
+
+    def draw_priority(self, call: Call) -> Priority:
+        return "normal" if call.user.startswith("normal") else "low"
+
+
+def test_a_backlog_below_busy_classes_is_told_of_others_that_will_overtake_it() -> None:
+    rng, span_s, calls = Random(0), 4_000.0, list[Call]()
+
+    def trickle(user: str, per_s: float) -> None:
+        at_s = rng.expovariate(per_s)
+        while at_s < span_s:
+            calls.append(Call(at_s, 100, rng.randrange(20, 60), f"{user}{rng.randrange(20)}"))
+            at_s += rng.expovariate(per_s)
+
+    trickle("normal", 5.0)
+    trickle("other", 3.0)
+    for burst in range(53):  # of one user
+        calls += [Call(50.0 + 75.0 * burst, 100, rng.randrange(20, 60), "batch")] * 100
+    replay = ByUser(sorted(calls), 0.93, "round_robin", slots=10)
+    late = [one for one in replay.run() if one.told_s > span_s / 4 and one.waited_s > 20.0]
+    assert len(late) > 1_000  # nearly all of that user
+    near = sum(one.waited_s / 2.0 <= one.p50_s <= 2.0 * one.waited_s for one in late)
+    assert near >= 0.8 * len(late)

@@ -8,14 +8,16 @@ which is until one of those ends that run now, is overtaken like the others.
 Second, where users take turns, the time until the queue's clock reaches the entry's tag
 (`forebay.core.backlogs`), since later arrivals of others go first; at most twice what the clock's
 own speed says, and at most 1.5 x the longest wait there has lately been or that is going on: no
-queue gets much longer than it has been, all at once. Promised is the raw estimate as corrected by
-`forebay.core.promises`, unless a third of it or more is what classes above will ask for: there the
-outcomes of earlier waits tell what was asked for then, and the estimate what is asked for now.
+queue gets much longer than it has been, all at once. Where a third of the first or more is what
+classes above will ask for, one forecast on top of the other is mostly too long, and the first alone
+too short: there it is their geometric mean. Promised is the raw estimate as corrected by
+`forebay.core.promises`, unless it is the first with such a third: there the outcomes of earlier
+waits tell what was asked for then, and the estimate what is asked for now.
 """
 
 from __future__ import annotations
 
-from math import floor
+from math import floor, sqrt
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from forebay.core.estimates import MEDIAN, RESIDUALS_MAX
@@ -84,7 +86,7 @@ def _three_digits(value: float) -> float:
 def _raw_s(
     queue: WaitQueue, place: Place, mean_s: float, now_s: float, mine: Size | None
 ) -> tuple[float, bool]:
-    """Return the raw estimate, and whether it counts on what the classes above will ask for."""
+    """Return the raw estimate, and whether nothing counts but what the classes above ask for."""
     ahead, distance, _, account = place
     lane = queue.lane
     slots = lane.slots or 1
@@ -106,6 +108,7 @@ def _raw_s(
     sure_s = _sure_s(lane, ahead, slots, usual * each_s, now_s)
     raw_s = sure_s * slowness / usual
     shared = slowness > SHARED * usual and queue.rank > 0
+    forecast = shared and left is not None
     if shared:
         raw_s = max(sure_s, min(raw_s, _longest_s(queue, account, now_s)))
     if distance > 0.0 and travel > 0.0 and account is not None:
@@ -121,8 +124,10 @@ def _raw_s(
             flow_s = queue.backlogs.reach_s(
                 distance, ahead * cost, account, capacity, most_s, per_s
             )
-            raw_s = flow_s if flow_s > raw_s else raw_s
-    return (raw_s if raw_s > RAW_MIN_S else RAW_MIN_S), shared and left is not None
+            if flow_s > raw_s:
+                raw_s = sqrt(raw_s * flow_s) if forecast else flow_s
+                forecast = False
+    return (raw_s if raw_s > RAW_MIN_S else RAW_MIN_S), forecast
 
 
 def _sure_s(lane: Lane, ahead: int, slots: int, each_s: float, now_s: float) -> float:
