@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from .conftest import Stage
 
 CLIENTS = 4
-WAIT_S = 5.0
-"""What a request may wait: far less than the busy model would go on for."""
+QUEUE = {"max_wait_seconds": 30.0, "swap_wait_seconds": 1.0}
+"""The busy model goes on for ever, so that no wait is long enough without a swap; and on a machine
+that is busy itself a load may take seconds, which callers of both models wait for."""
 
 
 async def test_a_rare_model_is_served_beside_a_busy_one(stage: Stage, tiny_gguf: Path) -> None:
@@ -33,7 +34,7 @@ async def test_a_rare_model_is_served_beside_a_busy_one(stage: Stage, tiny_gguf:
             await ask("busy")
 
     router, url = await stage.stack.enter_async_context(model_router(tiny_gguf, "busy", "rare"))
-    await stage.start(url, queue={"max_wait_seconds": WAIT_S})
+    await stage.start(url, queue=QUEUE)
     async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as clients:
         asking = [clients.create_task(keep_asking()) for _ in range(CLIENTS)]
         for _ in range(2):
