@@ -72,9 +72,8 @@ AGAIN := $(SUITE) --last-failed --last-failed-no-failures none --exitfirst -rA
 suite: setup
 	@$(SUITE) --workers 6 --ignore tests/test_tidy.py || { test $$? = 1 && $(AGAIN); }
 
-# Without the tests of modules that are never compiled.
-COLD := tests/relay/test_members.py $(addprefix tests/gateway/faults/test_,jobs.py sessions.py keys_and_hosts.py operators.py)
-HOT := tests/test_build.py tests/wire tests/relay tests/gateway/hot tests/gateway/faults $(COLD:%=--ignore %)
+# Without the tests of a module that is never compiled.
+HOT := tests/test_build.py tests/wire tests/relay tests/gateway/hot tests/gateway/faults --ignore tests/relay/test_members.py
 compiled: setup  ## the tests of the hot path once more, compiled (without the C optimiser: that is quicker)
 	@if ! command -v $${CC:-cc} >/dev/null; then echo "no C compiler: the compiled build is not tested"; else \
 	  $(BIN)/python tools/compile.py --if-changed --unoptimised && \
