@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from forebay.core import Expire, Reject, Route, Wait
+from forebay.core.promises import Promises
 
 from .rig import Rig
 
@@ -176,6 +177,22 @@ def test_promises_that_are_always_too_low_are_raised() -> None:
     assert first is not None
     assert later is not None
     assert later > first * 1.5
+
+
+@pytest.mark.parametrize(
+    ("median", "corrected"), [(0.5, 0.56), (0.97, 1.0), (1.05, 1.0), (2, 1.75)]
+)
+def test_an_estimate_that_is_right_as_far_as_can_be_told_is_left_alone(
+    median: float, corrected: float
+) -> None:
+    promises = Promises()
+    ratios = [median * 16.0 ** (number / 200 - 0.5) for number in range(201)]  # to a factor of 4
+    Random(1).shuffle(ratios)
+    for ratio in ratios:
+        kind, p50_s, _ = promises.correct(4.0, behind_own=False, forecast=False)
+        promises.learn(kind, 4.0, p50_s, 4.0 * ratio)
+    _, p50_s, _ = promises.correct(4.0, behind_own=False, forecast=False)
+    assert p50_s == pytest.approx(4.0 * corrected, rel=0.06)
 
 
 def test_a_lost_node_counts_at_once() -> None:

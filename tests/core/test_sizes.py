@@ -57,6 +57,54 @@ def test_what_runs_ends_when_its_size_says(tokens: int, left_s: float) -> None:
     assert told == pytest.approx(left_s, rel=0.1)
 
 
+@pytest.mark.parametrize("slots", [2, 20, 60])
+@pytest.mark.parametrize("after_s", [0.0, 0.3, 0.7])
+def test_the_first_of_many_ends_when_its_size_says(slots: int, after_s: float) -> None:
+    rig = two_applications(slots, runs=LONG)
+    rig.cancel("run1")
+    rig.start("short", prompt_tokens=SHORT)
+    rig.wait("earlier")
+    rig.cancel("earlier")  # whoever is told something meanwhile changes nothing
+    rig.now_s += after_s
+    assert rig.wait("mine").p50_s == pytest.approx(SHORT_S - after_s, rel=0.05)
+
+
+def test_once_the_first_has_ended_it_is_the_turn_of_the_next() -> None:
+    rig = two_applications(slots=20, runs=LONG)
+    for number in (1, 2):
+        rig.cancel(f"run{number}")
+        rig.start(f"short{number}", prompt_tokens=SHORT)
+        rig.now_s += 0.4 * SHORT_S
+    rig.wait("next", prompt_tokens=LONG)  # when they end is known, and soon no longer all true
+    assert rig.finish("short1", after_s=0.2 * SHORT_S) == ["next"]
+    rig.now_s += 0.1 * SHORT_S
+    assert rig.wait("mine").p50_s == pytest.approx(0.3 * SHORT_S, rel=0.2)
+
+
+def test_others_that_run_end_at_another_time() -> None:
+    rig = two_applications(slots=20, runs=LONG)
+    assert rig.wait("earlier").p50_s == pytest.approx(LONG_S, rel=0.05)
+    rig.cancel("earlier")
+    rig.now_s += LONG_S
+    for number in range(20):
+        rig.finish(f"run{number}")
+        rig.start(f"short{number}", prompt_tokens=SHORT)
+    assert rig.wait("mine").p50_s == pytest.approx(SHORT_S, rel=0.05)
+
+
+def test_what_is_left_of_a_service_varies_as_its_own_size_does() -> None:
+    rig = Rig(wait_s_max=1e9, max_size=1000, fairness="fifo")
+    rig.node(slots=1)
+    for number in range(200):  # short prompts take very different times, long ones always the same
+        rig.start(f"short{number}", prompt_tokens=SHORT)
+        rig.finish(f"short{number}", after_s=(0.5, 20.0)[number % 2])
+        rig.start(f"long{number}", prompt_tokens=LONG)
+        rig.finish(f"long{number}", after_s=LONG_S)
+    rig.start("run", prompt_tokens=LONG)
+    rig.now_s += 0.9 * LONG_S
+    assert rig.wait("mine").p50_s == pytest.approx(0.1 * LONG_S, rel=0.05)
+
+
 def test_a_slower_node_is_slower_for_all_sizes_at_once() -> None:
     rig = two_applications()
     for number in range(40):  # the short ones take twice as long; no long one has ended since

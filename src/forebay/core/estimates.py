@@ -12,84 +12,45 @@ of the k-th end is where that sum is `(k + 2/3) * c / (c + 1/3)`: the median of 
 c = 1, and of evenly spread ends where c is large. Who takes a slot that is freed may end before t,
 too: of the k ends before, about 1 in `2 / share of services shorter than t` is such a second one.
 
-**Bound.** O(1) to add a measurement, O(log 100) to put it in order, O(min(c, 8)) to estimate:
-never a walk over what waits.
+What may be left of a service is read off the last services of its size (`forebay.core.sizes`).
+Where computing the prompt is most of a service, long prompts take much longer than short ones and
+vary much less, so that it is known well when they end.
+
+**Bound.** O(1) to add a measurement, O(log 100) to put it in order. The ends of c services are put
+in order once in a twelfth of a mean service, in which c / 12 others begin to wait where the queue
+neither grows nor shrinks: O(log c) for each of them. Never a walk over what waits.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from forebay.core.sizes import TOKENS_MAX, Sizes
+from forebay.core.recent import Recent
+from forebay.core.sizes import SERVICES_KNOWN, TOKENS_MAX, Sizes
 from forebay.core.snapshot import RECENT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from forebay.core.entries import Entry
 
-RESIDUALS_MAX: Final = 8
+RESIDUALS_MAX: Final = 64
 """Up to this many running entries are looked at one by one; more are taken as evenly spread."""
+FRESH: Final = 1 / 12
+"""Their ends are worked out anew after this share of a mean service: about as many have ended."""
+FEW: Final = 8
+"""The ends of so few are worked out each time. Of more, none is promised sooner than the next of
+evenly spread ones: what is said of the last moments of a service is as often wrong as right."""
 MEDIAN: Final = 2 / 3
 """Of events that come at random, the median of the next is so much of their mean distance away."""
 POINTS: Final = 3
-"""What is left of a service is described by its median, and by the medians of its outer thirds."""
+"""What is left of a service is described by so many of its quantiles."""
+PARTS: Final = 6 * POINTS
+"""These are, in eighteenths, 3, 9 and 15 of one service, 5, 11 and 17 of the next, 1, 7 and 13."""
 FORGETS: Final = 0.995
 """Of what services took, so much remains with the next: a few hundred count."""
 SLOWNESS_MAX: Final = 20.0
 """Beyond that, and below a twentieth, what is expected has to follow first."""
-FEW: Final = 8
-"""So many values are put in order one by one; of more, sorting the hundred anew is quicker."""
-
-
-class Recent:
-    """The last hundred values, in order of arrival and, on demand, in order of size.
-
-    While nobody waits, nobody asks; then a value costs two appends. What has come and gone since
-    the last question is put in order one by one, or all anew when it is much.
-    """
-
-    __slots__ = ("_arrived", "_came", "_changes", "_ordered", "_went", "count", "total")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.total = 0.0
-        self._arrived: deque[float] = deque()
-        self._ordered: list[float] = []
-        self._changes = 0  # since the order was last asked for
-        self._came: list[float] = []  # in the first few of them
-        self._went: list[float] = []
-
-    def add(self, value: float) -> None:
-        """Take one value; the oldest of more than `RECENT` leaves."""
-        arrived, is_noted = self._arrived, self._changes < FEW
-        self._changes += 1
-        if self.count == RECENT:
-            oldest = arrived.popleft()
-            self.total -= oldest
-            if is_noted:
-                self._went.append(oldest)
-        else:
-            self.count += 1
-        arrived.append(value)
-        self.total += value
-        if is_noted:
-            self._came.append(value)
-
-    def ordered(self) -> list[float]:
-        """Return the values in order of size."""
-        ordered = self._ordered
-        if not self._changes:
-            return ordered
-        if self._changes > FEW:
-            self._ordered = ordered = sorted(self._arrived)
-        else:
-            for value in self._came:
-                insort(ordered, value)
-            for value in self._went:
-                del ordered[bisect_right(ordered, value) - 1]
-        self._changes, self._came, self._went = 0, [], []
-        return ordered
 
 
 class ServiceTimes:
@@ -100,16 +61,20 @@ class ServiceTimes:
     """
 
     __slots__ = (
-        "_expected_s", "_noted", "_outputs", "_recent", "_relative", "_served_s", "by_size",
+        "_ends_made_s", "_ends_of", "_ends_s", "_expected_s", "_noted", "_outputs", "_recent",
+        "_relative", "_served_s", "by_size",
     )  # fmt: skip
 
     def __init__(self, ranks: int) -> None:
         self._noted: deque[tuple[float, int]] = deque(maxlen=RECENT)
-        self._recent = Recent()
-        self._relative = Recent()  # to what was expected
+        self._recent = Recent(RECENT)
+        self._relative = Recent(RECENT)  # to what was expected
         self._served_s = self._expected_s = 0.0  # of the last few hundred
         self.by_size = Sizes(ranks)  # without what has only been noted
-        self._outputs = Recent()
+        self._outputs = Recent(RECENT)
+        self._ends_s: list[float] = []  # of what runs
+        self._ends_made_s = 0.0
+        self._ends_of = 0, 0  # how many ran then, in how many slots
 
     def add(self, service_s: float, prompt_tokens: int) -> None:
         self._noted.append((service_s, prompt_tokens))
@@ -162,37 +127,56 @@ class ServiceTimes:
             self._expected_s = FORGETS * self._expected_s + expected_s
         self._noted.clear()
 
-    def free_s(
-        self, index: int, slots: int, running: Sequence[tuple[float, float]], mean_s: float
-    ) -> float:
-        """Return when the slot number `index` frees up, the soonest being 0.
+    def free_s(self, index: int, slots: int, running: dict[str, Entry], now_s: float) -> float:
+        """Return how long it is until slot number `index` frees up, the soonest being 0.
 
-        `running` says how long the lane's own entries have run, and what they were expected to
-        take; slots that others hold are taken as evenly spread.
+        `running` are the lane's own; slots that others hold are taken as evenly spread.
         """
-        if not running or len(running) > RESIDUALS_MAX:
+        mean_s = self.mean_s() or 0.0
+        count = len(running)
+        if not count or count > RESIDUALS_MAX or slots > RESIDUALS_MAX:
             return mean_s * (index + MEDIAN) / slots
-        ends = self._residuals_s(running)
-        for other in range(slots - len(running)):
-            ends += [mean_s * (other + 0.5) / slots] * POINTS
-        ends.sort()
-        scale = len(ends) / (max(slots, len(running)) + 1 - MEDIAN)
+        is_few = count <= FEW
+        fresh_s = 0.0 if is_few else FRESH * mean_s
+        if now_s - self._ends_made_s >= fresh_s or self._ends_of != (count, slots):
+            self._ends_made_s, self._ends_of = now_s, (count, slots)
+            self._ends_s = self._ends(running, now_s)
+            for other in range(slots - count):
+                self._ends_s += [now_s + mean_s * (other + 0.5) / slots] * POINTS
+            self._ends_s.sort()
+        ends_s = self._ends_s
+        past, last = bisect_right(ends_s, now_s), len(ends_s) - 1
+        scale = len(ends_s) / (max(slots, count) + 1 - MEDIAN)
+        left_s = ends_s[min(past + int(scale * (index + MEDIAN)), last)] - now_s
         services = self._recent.ordered()
-        share = bisect_right(services, ends[int(scale * (index + MEDIAN))]) / len(services)
-        return ends[int(scale * (index / (1 + share / 2) + MEDIAN))]
+        share = bisect_right(services, left_s) / len(services)
+        left_s = ends_s[min(past + int(scale * (index / (1 + share / 2) + MEDIAN)), last)] - now_s
+        soonest_s = 0.0 if is_few else mean_s * MEDIAN / slots
+        return left_s if left_s > soonest_s else soonest_s
 
-    def _residuals_s(self, running: Sequence[tuple[float, float]]) -> list[float]:
-        """Return what may be left of each service that has run this long, in equal shares."""
-        ordered, find = self._relative.ordered(), bisect_right
-        count = len(ordered)
-        residuals: list[float] = []
-        for seconds, expected_s in running:
-            longer = find(ordered, seconds / expected_s) if expected_s > 0.0 else count
+    def _ends(self, running: dict[str, Entry], now_s: float) -> list[float]:
+        """Return when each of those that run may end, in equal shares.
+
+        By the last services of its size; while these are few by those of all, as shares of what
+        was expected of each.
+        """
+        relative, sizes, find = self._relative.ordered(), self.by_size, bisect_right
+        ends_s: list[float] = []
+        at = 3
+        for entry in running.values():
+            since_s = entry.since_s
+            size = sizes.of(entry.arrival.prompt_tokens)
+            is_known = size.services.count >= SERVICES_KNOWN
+            ordered = size.services.ordered() if is_known else relative
+            scale = 1.0 if is_known else size.mean_s
+            count = len(ordered)
+            longer = find(ordered, (now_s - since_s) / scale) if scale > 0.0 else count
             if longer < count:
                 left = count - longer
-                residuals.append(ordered[longer + left // 6] * expected_s - seconds)
-                residuals.append(ordered[longer + left // 2] * expected_s - seconds)
-                residuals.append(ordered[longer + left * 5 // 6] * expected_s - seconds)
+                ends_s.append(ordered[longer + left * at // PARTS] * scale + since_s)
+                ends_s.append(ordered[longer + left * (at + 6) // PARTS] * scale + since_s)
+                ends_s.append(ordered[longer + left * (at + 12) // PARTS] * scale + since_s)
+                at = at + 2 if at < 5 else 1
             else:  # longer than anything seen: as long again, by rule of thumb
-                residuals += [max(expected_s, seconds) / 2] * POINTS
-        return residuals
+                ends_s += [now_s + max(size.mean_s, now_s - since_s) / 2] * POINTS
+        return ends_s

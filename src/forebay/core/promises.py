@@ -6,10 +6,12 @@ its stops. So each entry keeps its raw estimate; when it starts, actual / raw go
 and the next promise takes the window's median as it stands. Nothing is summed up over the delay.
 
 There is a window for each octave of the raw estimate, and apart for those who stand behind others
-of their own: these are wrong in ways of their own. What corrects a long wait is as old as the wait
-is long, while the raw estimate follows the present; so the longer the wait, the less of the
-correction is applied to it. (On traces the whole of it is worse than none where the load has turned
-meanwhile.)
+of their own: these are wrong in ways of their own. The median of a window is itself uncertain;
+taken is what is nearest to 1 within its standard error, `n / 2 +- sqrt(n) / 2` in the order of n
+ratios. So an estimate that is right as far as can be told is left alone. What corrects a long wait
+is as old as the wait is long, while the raw estimate follows the present; so the longer the wait,
+the less of the correction is applied to it. (On traces the whole of it is worse than none where the
+load has turned meanwhile.)
 
 **p90** is the promised p50 times the 90th percentile of actual / promised.
 """
@@ -17,7 +19,7 @@ meanwhile.)
 from __future__ import annotations
 
 from collections import deque
-from math import frexp
+from math import frexp, sqrt
 from typing import Final
 
 RATIOS: Final = 200
@@ -33,7 +35,7 @@ DOUBT: Final = 8.0
 RATIO_MIN: Final = 0.05
 """A promise is never zero, whatever the waits have been."""
 P90_UNKNOWN: Final = 2.0
-P90_MIN: Final = 1.1
+P90_MIN: Final = 1.08
 LONGEST_OF: Final = 500
 
 
@@ -50,11 +52,29 @@ class Quantile:
 
     def value(self) -> float:
         """Return the quantile; there must be a value."""
-        count = len(self.values)
-        if self.fresh * RENEWED >= count:
+        if self.fresh * RENEWED >= len(self.values):
             self.fresh = 0
-            self._value = sorted(self.values)[int(self._share * count)]
+            self._value = self.among(sorted(self.values))
         return self._value
+
+    def among(self, ordered: list[float]) -> float:
+        """Return the quantile of all values in order."""
+        return ordered[int(self._share * len(ordered))]
+
+
+class Correction(Quantile):
+    """The median of the last ratios, or what is nearer to 1 within its standard error."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(0.5, RATIOS)
+
+    def among(self, ordered: list[float]) -> float:
+        count = len(ordered)
+        error = int(sqrt(count) / 2)
+        low, high = ordered[count // 2 - error], ordered[min(count // 2 + error, count - 1)]
+        return low if low > 1.0 else high if high < 1.0 else 1.0
 
 
 class Promises:
@@ -63,7 +83,7 @@ class Promises:
     __slots__ = ("_before_s", "_count", "_errors", "_longest_s", "_ratios")
 
     def __init__(self) -> None:
-        self._ratios: list[Quantile | None] = [None] * (2 * OCTAVES)
+        self._ratios: list[Correction | None] = [None] * (2 * OCTAVES)
         self._errors = Quantile(0.9, ERRORS)
         self._longest_s = self._before_s = 0.0  # of this hundreds of starts, and of those before
         self._count = 0
@@ -98,7 +118,7 @@ class Promises:
         """Take note of a wait that is over, and of how it had been estimated."""
         window = self._ratios[kind]
         if window is None:
-            window = self._ratios[kind] = Quantile(0.5, RATIOS)
+            window = self._ratios[kind] = Correction()
         ratio = waited_s / raw_s
         window.values.append(ratio if ratio > RATIO_MIN else RATIO_MIN)
         window.fresh += 1

@@ -17,6 +17,8 @@ from __future__ import annotations
 from math import frexp
 from typing import Final
 
+from forebay.core.recent import Recent
+
 TOKENS_MAX: Final = 1_099_511_627_776
 """No count that a client or a node claims is believed beyond this: sums must stay finite."""
 HALF: Final = 0.7071
@@ -25,16 +27,21 @@ DOUBT: Final = 1.0
 """So many services at the mean of all are taken as seen before the first of a size."""
 MEMORY: Final = 100.0
 """A new service counts one part in so many at least."""
+SERVICES: Final = 32
+"""So many services of each size are kept, for what may be left of those that run."""
+SERVICES_KNOWN: Final = 8
+"""From so many on, they say more than those of all sizes."""
 
 
 class Size:
     """Prompts of one half octave of tokens."""
 
-    __slots__ = ("mean_s", "seen", "waiting", "waits")
+    __slots__ = ("mean_s", "seen", "services", "waiting", "waits")
 
     def __init__(self, mean_s: float, ranks: int) -> None:
         self.mean_s = mean_s
         self.seen = DOUBT
+        self.services = Recent(SERVICES)
         self.waiting = [0] * ranks  # by class
         self.waits = 0  # in all
 
@@ -87,6 +94,7 @@ class Sizes:
             size.seen = 0.0
         if size.seen < MEMORY:
             size.seen += 1.0
+        size.services.add(service_s)
         change_s = (service_s - size.mean_s) / size.seen
         size.mean_s += change_s
         if size.waits:

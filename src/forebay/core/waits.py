@@ -20,7 +20,7 @@ from __future__ import annotations
 from math import floor, sqrt
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from forebay.core.estimates import MEDIAN, RESIDUALS_MAX
+from forebay.core.estimates import MEDIAN
 
 if TYPE_CHECKING:
     from forebay.core.fairness import Account, WaitQueue
@@ -135,14 +135,9 @@ def _sure_s(lane: Lane, ahead: int, slots: int, each_s: float, now_s: float) -> 
     mean_s = lane.times.mean_s() or 0.0
     rounds, index = divmod(ahead, slots)
     rounds_s = rounds * each_s
-    if rounds_s > FAR * mean_s or slots > RESIDUALS_MAX:
+    if rounds_s > FAR * mean_s:
         return rounds_s + mean_s * (index + MEDIAN) / slots
-    sizes = lane.times.sizes()
-    running = [
-        (now_s - entry.since_s, sizes.of(entry.arrival.prompt_tokens).mean_s)
-        for entry in lane.running.values()
-    ]
-    return rounds_s + lane.times.free_s(index, slots, running, mean_s)
+    return rounds_s + lane.times.free_s(index, slots, lane.running, now_s)
 
 
 def _longest_s(queue: WaitQueue, account: Account | None, now_s: float) -> float:
