@@ -165,7 +165,7 @@ class ServiceTimes:
         at = 3
         for entry in running.values():
             since_s = entry.since_s
-            size = sizes.of(entry.arrival.prompt_tokens)
+            size = entry.size or sizes.of(entry.arrival.prompt_tokens)
             is_known = size.services.count >= SERVICES_KNOWN
             ordered = size.services.ordered() if is_known else relative
             scale = 1.0 if is_known else size.mean_s

@@ -200,6 +200,7 @@ class WaitQueue:
         self.waiting -= 1
         if entry.size is not None:
             self.lane.times.by_size.leave(entry.size, self.rank)
+            entry.size = None
         if entry.goes_first:
             self.returned.remove(entry)
             return True
