@@ -157,6 +157,16 @@ def test_when_to_try_again_is_the_wait_of_a_newcomer() -> None:
     assert [action.retry_after_s for action in expired] == pytest.approx([5.0, 5.0])
 
 
+def test_a_new_request_of_the_usual_class_does_not_wait_behind_those_below() -> None:
+    rig = measured_rig(10.0, 10.0, 10.0)
+    for number in range(20):
+        rig.wait(f"later{number}", priority="low")
+    assert rig.look().lanes[0].p50_s == pytest.approx(10.0)
+    rig.wait("first", priority="high")
+    rig.wait("second")
+    assert rig.look().lanes[0].p50_s == pytest.approx(30.0, rel=0.1)
+
+
 def test_no_number_is_told_before_anything_was_measured() -> None:
     rig = measured_rig(max_size=1, wait_s_max=5.0)
     rig.wait("a")

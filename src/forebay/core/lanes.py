@@ -129,6 +129,13 @@ class Lane:
         wait_s = left_s + ahead / slots * (self.times.mean_s() or 0.0)
         return wait_s, wait_s * LOADING_P90, wait_s, 0.0, 0
 
+    def last_wait_s(self, rank: int, now_s: float) -> Estimate | None:
+        """Return the wait of one that came last in a class, behind all there and above."""
+        ahead = 0
+        for queue in self.queues[: rank + 1]:
+            ahead += queue.waiting
+        return self.wait_s(self.queues[rank], (ahead, 0.0, 0.0, None), now_s)
+
     def newcomer_wait_s(self, now_s: float) -> Estimate | None:
         """Return the wait of one that came last, behind all: what `Retry-After` is made of."""
         waiting, longest = 0, self.queues[0]

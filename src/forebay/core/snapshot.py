@@ -27,7 +27,7 @@ class NodeView(Struct, frozen=True, gc=False):
 
 
 class LaneView(Struct, frozen=True, gc=False):
-    """One model in one family: what waits, what runs, how long a newcomer would wait.
+    """One model in one family: what waits, what runs, how long a new `normal` request would wait.
 
     The wait is 0 while a slot is free, None while no node is up or nothing has been measured.
     """

@@ -121,7 +121,7 @@ def _lane_view(lane: Lane, book: Book) -> LaneView:
     elif waiting == lane.parked and any(name in book.cluster.open for name in lane.nodes):
         p50_s = p90_s = 0.0  # a newcomer would start at once
     else:
-        estimate = lane.newcomer_wait_s(book.now_s)
+        estimate = lane.last_wait_s(book.options.normal_rank(), book.now_s)
         p50_s, p90_s = estimate[:2] if estimate is not None else (None, None)
     return LaneView(
         lane.model, lane.family, waiting, len(lane.running), lane.slots, lane.times.mean_s(),

@@ -218,7 +218,7 @@ export default {
   models_caption: "Each model: waiting, running, slots and the estimated wait",
   models_model: "Model",
   models_estimate: "Estimated wait",
-  models_estimate_means: "half wait less than the first figure, nine in ten less than the second",
+  models_estimate_means: "of a new request of normal priority: half wait less than the first figure, nine in ten less than the second",
   models_empty: "No model is known yet.",
   models_more: "and {count} more {count:model|models}",
   in_line_title: "In line",

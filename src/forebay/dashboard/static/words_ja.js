@@ -217,7 +217,7 @@ export default {
   models_caption: "モデルごとの待機数、実行数、スロット数、予想待ち時間",
   models_model: "モデル",
   models_estimate: "予想待ち",
-  models_estimate_means: "半数は前の値、9割は後の値より短く待ちます",
+  models_estimate_means: "優先度 normal の新しいリクエスト: 半数は前の値、9割は後の値より短く待ちます",
   models_empty: "モデルはまだありません。",
   models_more: "ほか {count} モデル",
   in_line_title: "待ち行列",
