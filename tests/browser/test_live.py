@@ -51,6 +51,18 @@ async def test_the_numbers_follow_the_queue_while_the_page_is_open(site: Site) -
     await expect(waits.locator(".legend-name")).to_have_text(["high", "normal"])
 
 
+async def test_a_wait_that_was_too_long_counts_among_the_refused_from_the_start_on(
+    site: Site,
+) -> None:
+    node = await site.node(slots=1)
+    await site.start(node)
+    page = await site.open()
+    await site.hold(node)
+    await site.ask(headers={"X-Forebay-Max-Wait": "1"})
+    await expect(figure(page, "rejected_minute")).to_have_text("1")
+    await expect(page.locator(".tile-rejected_minute")).to_contain_text("1 since the start")
+
+
 async def test_the_time_line_shows_who_waited_to_eyes_keys_and_readers(site: Site) -> None:
     node = await site.node(slots=1)
     await site.start(node)

@@ -145,6 +145,20 @@ async def test_the_words_over_the_models_stay_whole_on_a_phone(site: Site, langu
     assert await page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+async def test_a_long_wait_of_a_model_with_a_long_name_is_in_sight(site: Site) -> None:
+    node = await site.node(models=("a-model-with-a-name-as-long-as:70b-q4_K_M",))
+    await site.start(node)
+    page = await site.open()
+    waits = page.locator("#models tbody td:last-child")
+    await expect(waits).to_have_count(1)
+    await waits.evaluate("cell => { cell.textContent = '11 min 30 s - 22 min 59 s'; }")
+    frame = page.locator("#models-scroll")
+    for width in (320, 390, 768, 1100, 1280, 1920):
+        await page.set_viewport_size({"width": width, "height": 800})
+        cut_off = await frame.evaluate("frame => frame.scrollWidth - frame.clientWidth")
+        assert cut_off <= 0, width
+
+
 async def test_dark_is_dark_by_the_system_and_by_choice_and_is_remembered(site: Site) -> None:
     await site.start(await site.node())
     page = await site.open()

@@ -76,7 +76,7 @@ function tiles({ queue, nodes, draining }) {
     {
       key: "rejected_minute",
       value: number(queue.rejected_per_minute),
-      note: word("since_start", { count: queue.rejected_total }),
+      note: word("since_start", { count: queue.rejected_total + queue.timeouts_total }),
       alarm: queue.rejected_per_minute > 0,
     },
   ];
