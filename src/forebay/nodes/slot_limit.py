@@ -43,15 +43,16 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from forebay.nodes.known_rounds import FIRST_SAMPLES, KnownRounds
 from forebay.nodes.slot_rounds import LATE, TINY, Costs, Round, Sample, middle
 from forebay.nodes.stream_pace import StreamPace
+from forebay.nodes.trial_schedule import TRIAL_SAMPLES, TrialSchedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from forebay.nodes.stream_pace import Slowdown, Stream
     from forebay.nodes.throughput_curve import Curve
+    from forebay.nodes.trial_schedule import Trial
 
 Phase: TypeAlias = Literal["search", "settled", "higher", "lower", "check"]
-Trial: TypeAlias = Literal["higher", "lower"]
 Silent: TypeAlias = tuple[str, int, float]
 """A stream that has not begun: its model, the tokens of its prompt, and when it was sent."""
 
@@ -65,9 +66,8 @@ SEARCH_SAMPLES: Final = 6
 SEARCH_SAMPLES_MAX: Final = 12
 """In a round of the search: half of the limit, within these."""
 WATCH_SAMPLES: Final = 8
-TRIAL_SAMPLES: Final = 8
 SURE_SAMPLES: Final = 16
-"""In the round that ends the search. In a round of a trial: as many as the limit, between these."""
+"""In the round that ends the search, and at most in that of a trial."""
 GUESS_SAMPLES: Final = 4
 """What the curve's word counts for, where the limit it sets has not been measured."""
 SEARCH_MIN: Final = 4
@@ -95,14 +95,9 @@ ALARM: Final = 0.1
 """What changes of the stretch must add up to, beyond that and beyond noise."""
 LATE_MAX: Final[Mapping[Phase, int]] = {"search": 2, "higher": 1}
 """So many first bytes that come late end it."""
-HARM: Final = 40
-"""One first byte in so many may come in a trial of more that was of no use."""
 KNOWN_MIN: Final = 3
 """Numbers that must have been measured before the limit follows their curve."""
 TIMEOUT_FACTOR: Final = 0.75
-FIRST_WAIT: Final[Mapping[Trial, int]] = {"higher": 3, "lower": 6}
-LAST_WAIT: Final[Mapping[Trial, int]] = {"higher": 24, "lower": 24}
-"""How far trials that fail put off the next of their kind, in rounds of a trial."""
 REFUSAL_WAIT_S: Final = 20.0
 """How long no more is tried after a refusal: the node rests for a second after each."""
 
@@ -138,9 +133,7 @@ class SlotLimit:
         self._most = UNCAPPED  # above which it was refused, or first bytes came late
         self._slower = self._faster = 0.0  # the CUSUM of the stretch at home
         self._strained: Round | None = None  # while a lower limit is checked
-        self._seen: dict[Trial, int] = {"higher": 0, "lower": 0}  # samples since the last trial
-        self._waits: dict[Trial, int] = {"higher": 0, "lower": 0}  # samples before the next
-        self._no_trial_until_s = 0.0
+        self._trials = TrialSchedule()
         self._late = self._on_time = 0  # first bytes since the limit was set
         self._ends = 0  # of streams, since then
         self._firsts: list[float] = []  # by how much longer than usual they took: logarithms
@@ -264,7 +257,7 @@ class SlotLimit:
 
     def note_refused(self, now_s: float) -> bool:
         """Take a request that the node refused as one too many (429, 503)."""
-        self._no_trial_until_s = now_s + REFUSAL_WAIT_S
+        self._trials.pause(now_s + REFUSAL_WAIT_S)
         reason = "the node refused a request as one too many"
         return self._cap(self.slots - 1, reason, now_s)
 
@@ -396,14 +389,15 @@ class SlotLimit:
         self._settle(min(self.slots, self._most))
         return self._follow(reason, now_s)
 
-    def _settle(self, home: int) -> None:
+    def _settle(self, home: int, harmed: int | None = None) -> None:
+        """Hold this limit; `harmed` is how many were too many, where the engine has said so."""
         self._phase, self._home, self._strained = "settled", home, None
         self._first = {}
         self._slower = self._faster = 0.0
-        self._seen = {"higher": 0, "lower": 0}
-        least = max(TRIAL_SAMPLES, home)
-        for which, rounds in FIRST_WAIT.items():
-            self._waits[which] = rounds * least
+        if harmed is None:
+            self._trials.restart(home)
+        else:
+            self._trials.restart_capped(home, harmed)
 
     def _follow(self, reason: str, now_s: float, *, in_trial: bool = False) -> bool:
         """Go to the number that all that is known speaks for, or stay."""
@@ -427,11 +421,8 @@ class SlotLimit:
         """Go down to what the engine has said that it takes, and no higher until a trial has."""
         self._most = max(1, slots)
         if self._phase != "search" or not self._known:
-            waits = dict(self._waits)
             harmed = self._late + self.slots - self._home if self._phase == "higher" else 0
-            self._settle(self._most)
-            self._waits["lower"] = max(waits["lower"], self._waits["lower"])
-            self._waits["higher"] = max(self._waits["higher"], HARM * harmed)
+            self._settle(self._most, harmed)
         return self._set(slots, reason, now_s)
 
     def _watch(self, done: Round, now_s: float) -> None:
@@ -453,11 +444,9 @@ class SlotLimit:
         else:
             if known.samples < SURE_SAMPLES or not (self._slower or self._faster):
                 self._add(done)
-            self._seen = {which: seen + int(done.samples) for which, seen in self._seen.items()}
-            until_trial = self._waits["higher"] - self._seen["higher"]
-            self._tries_soon = (
-                until_trial <= self.slots + WATCH_SAMPLES and self.slots < self.ceiling
-            )
+            self._trials.count(int(done.samples))
+            is_soon = self._trials.until_higher() <= self.slots + WATCH_SAMPLES
+            self._tries_soon = is_soon and self.slots < self.ceiling
             if known.samples < SURE_SAMPLES <= self._known[self.slots].samples:
                 self._follow(f"{self.slots} at once gave no more throughput", now_s)
             else:
@@ -511,15 +500,13 @@ class SlotLimit:
         self._set(2 * self.slots, f"requests were {faster:.1f} times as fast as before", now_s)
 
     def _try(self, now_s: float) -> None:
-        due: list[Trial] = [
-            which for which, seen in self._seen.items() if seen >= self._waits[which]
-        ]
+        due = self._trials.due(now_s)
         if self.is_named and "lower" in due:
             due.remove("lower")  # whoever set that number may have wanted it
-        if not due or now_s < self._no_trial_until_s:
+        if not due:
             return
-        which = max(due, key=lambda one: self._seen[one])
-        self._seen[which] = 0
+        which = due[0]
+        self._trials.begin(which)
         step = max(1, self.slots >> 3)
         slots = self.slots + step if which == "higher" else self.slots - step
         if 1 <= slots <= self.ceiling:
@@ -560,16 +547,8 @@ class SlotLimit:
         which: Trial = self._phase
         self._phase = "settled"
         self._known = self._known.faded(self._home)
-        if harmed:
-            self._waits[which] = HARM * harmed
-        else:
-            self._put_off(which)
+        self._trials.put_off(which, self._home, harmed)
         return self._follow(reason, now_s, in_trial=True)
-
-    def _put_off(self, which: Trial) -> None:
-        """Have the next trial of this kind come after twice as many samples as the last."""
-        least = max(TRIAL_SAMPLES, self._home)
-        self._waits[which] = min(LAST_WAIT[which] * least, max(least, 2 * self._waits[which]))
 
     def _more(self, low: Round, high: Round) -> str:
         stretch = max(1.0, self._costs.stretch(high) / self._costs.stretch(low))

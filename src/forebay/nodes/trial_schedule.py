@@ -1,0 +1,78 @@
+"""When another number of requests at once is tried: counted in answers, for `slot_limit`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Trial: TypeAlias = Literal["higher", "lower"]
+
+TRIAL_SAMPLES: Final = 8
+"""In the round of a trial, at least; else as many as the limit."""
+FIRST_WAIT: Final[Mapping[Trial, int]] = {"higher": 3, "lower": 6}
+LAST_WAIT: Final = 24
+"""How far trials that fail put off the next of their kind, in rounds of a trial."""
+HARM: Final = 40
+"""One first byte in so many may come in a trial of more that was of no use."""
+
+
+class TrialSchedule:
+    """How many answers come before the next trial of each kind.
+
+    >>> schedule = TrialSchedule()
+    >>> schedule.restart(home=4)
+    >>> schedule.count(24)
+    >>> schedule.due(now_s=1.0)
+    ['higher']
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[Trial, int] = {"higher": 0, "lower": 0}  # answers since the last trial
+        self._waits: dict[Trial, int] = {"higher": 0, "lower": 0}  # answers before the next
+        self._paused_until_s = 0.0
+
+    def restart(self, home: int) -> None:
+        """Begin anew at a limit that holds from now on."""
+        self._seen = {"higher": 0, "lower": 0}
+        self._waits = {which: rounds * _round(home) for which, rounds in FIRST_WAIT.items()}
+
+    def restart_capped(self, home: int, harmed: int) -> None:
+        """Begin anew where the engine has said what it takes, with so many requests too many."""
+        lower = self._waits["lower"]
+        self.restart(home)
+        self._waits["lower"] = max(lower, self._waits["lower"])
+        self._waits["higher"] = max(self._waits["higher"], HARM * harmed)
+
+    def pause(self, until_s: float) -> None:
+        self._paused_until_s = until_s
+
+    def count(self, answers: int) -> None:
+        self._seen = {which: seen + answers for which, seen in self._seen.items()}
+
+    def until_higher(self) -> int:
+        """Return how many answers come before more is tried."""
+        return self._waits["higher"] - self._seen["higher"]
+
+    def due(self, now_s: float) -> list[Trial]:
+        """Return what is to be tried, first that which was tried the longest ago."""
+        if now_s < self._paused_until_s:
+            return []
+        due: list[Trial] = [one for one, seen in self._seen.items() if seen >= self._waits[one]]
+        return sorted(due, key=lambda one: -self._seen[one])
+
+    def begin(self, which: Trial) -> None:
+        self._seen[which] = 0
+
+    def put_off(self, which: Trial, home: int, harmed: int) -> None:
+        """Have the next one come after what that has cost, or twice as many as before this one."""
+        if harmed:
+            self._waits[which] = HARM * harmed
+        else:
+            wait = max(_round(home), 2 * self._waits[which])
+            self._waits[which] = min(LAST_WAIT * _round(home), wait)
+
+
+def _round(home: int) -> int:
+    return max(TRIAL_SAMPLES, home)
