@@ -1,11 +1,17 @@
 """How near `slots = "auto"` comes to the best fixed number, on engines in virtual time.
 
-    python -m bench.slots [--engines 60] [--seed 1] [--plain] [--starts | --changes | --trace CSV]
+    python -m bench.slots [--engines 60] [--seed 1] [--plain] [--clients 2 [--noise]]
+                          [--starts | --changes | --trace CSV]
 
 An engine is drawn by its seed: where its throughput bends, how sharply, whether prompts slow down
 as answers do, what it does beyond (shares, gets slower, queues inside, says so, refuses), and what
 is asked of it. The best fixed number is the smallest within 1 in 100 of the most throughput, by
 calculation; first bytes are compared on the same requests.
+
+First bytes are counted from when a request was sent to the engine, of an endless backlog. With
+`--clients` there are so many times as many clients as the best number, each of which sends its next
+request when it has an answer, and they are counted from then, as clients do. With `--noise`, the
+best number is compared with itself, on other requests: how far two equal runs are apart.
 
 With `--plain`, engines are those that one would write down: an exact knee from 1 to 32, requests
 that are all alike or of usual sizes. With `--starts` the limit starts anywhere. With `--changes`,
@@ -29,6 +35,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from bench.slots.engine import (
+    ENDLESS,
     LOAD,
     Engine,
     Figures,
@@ -57,6 +64,8 @@ KNEES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 ALIKE = Load(prompt=(6.0, 0.0), output=(4.5, 0.0), luck=0.05)
 WARM_ROUNDS = 3
 MEASURED = 800
+OTHERS = 10**6
+"""What is added to a seed for other requests."""
 NEAR = 0.9
 """Found is the number from where on a fixed limit would reach this share of the best throughput."""
 LATER = 1.1
@@ -182,17 +191,19 @@ class Result:
     change: str = ""
 
 
-def compare(drawn: Drawn) -> Result:
-    """Run the backlog through the limit and through the best number."""
+def compare(drawn: Drawn, per_slot: float = 0.0, *, noise: bool = False) -> Result:
+    """Run what clients send, or a backlog, through the limit and through the best number."""
     does = throughputs(drawn)
     number = best(does)
-    limit = SlotLimit(drawn.start)
+    limit = number if noise else SlotLimit(drawn.start)
+    clients = max(number + 1, int(per_slot * number)) if per_slot else ENDLESS
     within, measured = max(60, WARM_ROUNDS * number), max(MEASURED, 6 * number)
-    runs = [Run(one, drawn.seed, drawn.load) for one in (limit, number)]
-    ours, fixed = (figures_of(run, drawn.engine, within, measured) for run in runs)
-    took = requests_to_find([one.slots for one in runs[0].ended], does)
+    first = Run(limit, drawn.seed + OTHERS * noise, drawn.load, clients=clients)
+    second = Run(number, drawn.seed, drawn.load, clients=clients)
+    ours, fixed = (figures_of(run, drawn.engine, within, measured) for run in (first, second))
+    took = requests_to_find([one.slots for one in first.ended], does)
     return Result(
-        drawn.seed, drawn.kind, number, limit.slots,
+        drawn.seed, drawn.kind, number, first.slots(),
         *ratios(ours, fixed), took, took / number,
     )  # fmt: skip
 
@@ -201,8 +212,11 @@ def figures_of(run: Run, engine: Engine, within: int, measured: int) -> Figures:
     """Return what the same requests are like whatever the limit: those after the first ones."""
     run.serve(engine, within)
     throughput = figures(run.serve(engine, measured)).throughput
-    some = [one for one in run.started[within : within + measured] if one.first_byte_s]
-    waits_s = sorted(one.first_byte_s - one.started_s for one in some)
+    first = within + run.sent_at_once  # what is sent after so many answers
+    if run.sent_at_once:
+        run.serve(engine, run.sent_at_once)
+    some = [one for one in run.started[first : first + measured] if one.first_byte_s]
+    waits_s = sorted(one.first_byte_s - one.arrived_s for one in some)
     return Figures(throughput, waits_s[int(0.95 * len(waits_s))])
 
 
@@ -310,6 +324,8 @@ def main() -> None:
     parser.add_argument("--engines", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--plain", action="store_true")
+    parser.add_argument("--clients", type=float, default=0.0)
+    parser.add_argument("--noise", action="store_true")
     parser.add_argument("--starts", action="store_true")
     parser.add_argument("--changes", action="store_true")
     parser.add_argument("--trace", type=Path)
@@ -324,8 +340,10 @@ def main() -> None:
         drawn = anywhere(drawn) if given.starts else drawn
         if given.changes:
             results.append(change(drawn))
+        elif rows is not None:
+            results.append(replay(drawn, rows, given.busy))
         else:
-            results.append(compare(drawn) if rows is None else replay(drawn, rows, given.busy))
+            results.append(compare(drawn, given.clients, noise=given.noise))
         if given.v:
             print(results[-1])
     last = "requests / number, > 60 and 3 x number" if rows is None else "p95 wait and first byte"

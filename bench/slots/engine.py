@@ -167,8 +167,8 @@ class Stage:
 class Run:
     """Requests sent through a limit: a `SlotLimit`, or a fixed number.
 
-    With `arrivals`, which are times and tokens, requests come when these say; without, there is
-    always one more.
+    With `arrivals`, which are times and tokens, requests come when these say. Without, so many
+    clients each send the next one as soon as they have an answer, endlessly many unless said.
     """
 
     def __init__(
@@ -177,8 +177,11 @@ class Run:
         seed: int,
         load: Load = LOAD,
         arrivals: Iterator[tuple[float, int, int]] | None = None,
+        clients: int = ENDLESS,
     ) -> None:
         self._limit = limit
+        self._clients = clients
+        self.sent_at_once = 0 if clients == ENDLESS else clients
         self._random = random.Random(seed)
         self._asked = asked(seed, load)
         self._load = load
@@ -210,8 +213,15 @@ class Run:
 
     def _request(self) -> Request | None:
         if self._arrivals is None:
+            before = len(self.started) - self._clients  # the answer after which it was sent
+            if before >= len(self.ended):
+                return None
+            if self._clients == ENDLESS:
+                arrived_s = self._now_s
+            else:
+                arrived_s = self.ended[before].ended_s if before >= 0 else 0.0
             drawn = self._asked[len(self.started)]
-            return Request(*drawn, self._now_s, self._now_s, load=self._load)
+            return Request(*drawn, arrived_s, self._now_s, load=self._load)
         return self._outside.popleft() if self._outside else None
 
     def _start(self, engine: Engine) -> None:
@@ -230,8 +240,13 @@ class Run:
             self._run(engine)
 
     def _refuse(self, count: int) -> None:
-        """Refuse all that were sent before the first refusal was heard of."""
-        self._rests_until_s = self._now_s + REST_S
+        """Refuse all that were sent before the first refusal was heard of.
+
+        Where more was tried than ever, none is sent before one of those that run ends.
+        """
+        tries = isinstance(self._limit, SlotLimit) and self._limit.listens and self._in_flight > 0
+        if not tries:
+            self._rests_until_s = self._now_s + REST_S
         if isinstance(self._limit, SlotLimit):
             for _ in range(count):
                 self._limit.note_refused(self._now_s)
@@ -313,13 +328,13 @@ class Run:
     def _end(self, request: Request) -> None:
         request.ended_s, request.slots = self._now_s, self.slots()
         queued = request.started_s > request.arrived_s
-        is_full = queued or self._in_flight >= request.slots
+        running = max(self._in_flight, request.slots) if queued else self._in_flight
         self._in_flight -= 1
         self.ended.append(request)
         if isinstance(self._limit, SlotLimit) and self._limit.listens:
             silent = [(MODEL, one.prompt_tokens, one.started_s) for one in self._silent.values()]
             self._limit.note_silent(silent, self._now_s)
-        if is_full and isinstance(self._limit, SlotLimit):
+        if isinstance(self._limit, SlotLimit):
             sample = Sample(
                 MODEL,
                 request.prompt_tokens,
@@ -327,7 +342,7 @@ class Run:
                 request.first_byte_s - request.started_s,
                 self._now_s - request.first_byte_s,
             )
-            self._limit.note(sample, request.started_s, self._now_s)
+            self._limit.note(sample, request.started_s, self._now_s, running)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from forebay.nodes.slot_limit import Silent
     from forebay.nodes.stream_pace import Stream
-    from forebay.testing import Call, FakeNode
+    from forebay.testing import Call, FakeNode, RawClient
 
     from .conftest import Rig
 
@@ -171,16 +171,50 @@ async def test_requests_that_wait_for_the_rate_of_their_key_change_nothing(rig: 
     assert (await shown(rig))[0] == 2
 
 
-async def test_a_node_that_refuses_gets_one_less_and_the_request_its_place(rig: Rig) -> None:
+async def refused_in_a_trial(rig: Rig, **headers: str) -> tuple[FakeNode, RawClient, Call]:
+    """Have the second of two at once refused, where one is known to run: what waits, what runs."""
     node = await rig.node(kind="openai")
     await rig.start(node)
     await answered(rig, node, 3)
-    first = await rig.run(node)
-    client, call = await rig.run(node)
-    await call.answer({"error": "busy"}, status=429)
+    _, runs = await rig.run(node)
+    waits, call = await rig.run(node)
+    await call.answer({"error": "busy"}, status=429, headers=headers)
     await rig.wait_until("waiting", 1)
     assert await shown(rig) == (1, "the node refused a request as one too many")
-    await first[1].answer(OK)
+    return node, waits, runs
+
+
+async def test_a_node_that_refuses_in_a_trial_gets_one_less_and_the_request_its_place(
+    rig: Rig,
+) -> None:
+    node, waits, runs = await refused_in_a_trial(rig)
+    await runs.answer(OK)  # and the slot is given on at once: the node has not to rest
+    await (await node.next_call()).answer(OK)
+    assert (await waits.reply()).status == 200
+
+
+async def test_a_node_that_says_how_long_it_wants_no_more_gets_that_in_a_trial_too(
+    rig: Rig,
+) -> None:
+    node, waits, runs = await refused_in_a_trial(rig, **{"retry-after": "5"})
+    await runs.answer(OK)
+    await rig.wait_until("processing", 0)
+    rig.clock.advance(4.9)
+    await rig.wait_until("waiting", 1)
+    rig.clock.advance(0.1)
+    await (await node.next_call()).answer(OK)
+    assert (await waits.reply()).status == 200
+
+
+async def test_a_node_that_refuses_although_nothing_runs_there_rests(rig: Rig) -> None:
+    node = await rig.node(kind="openai")
+    await rig.start(node)
+    await answered(rig, node, 3)
+    client, call = await rig.run(node)
+    sent = len(node.calls)
+    await call.answer({"error": "busy"}, status=429)
+    await rig.wait_until("waiting", 1)
+    assert len(node.calls) == sent
     rig.clock.advance(1.0)
     await (await node.next_call()).answer(OK)
     assert (await client.reply()).status == 200

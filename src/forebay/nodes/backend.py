@@ -175,15 +175,18 @@ class Backend:
     def measured(self, sample: Sample, started_s: float, ended_s: float, *, is_full: bool) -> None:
         """Take note of how long a request took that was answered well, for the slots.
 
-        It says something where it ran among as many as the limit allows: it had to wait for a slot
-        (`is_full`), or that many connections are in use, its own among them.
+        It ran among as many as the limit allows where it had to wait for a slot (`is_full`), and
+        else among as many as connections are in use, its own among them.
         """
         limit = self.limit
         if limit is None:
             return
-        running = self.pool.in_use() - (self._probing is not None)  # which has a connection, too
-        if (is_full or running >= limit.slots) and limit.note(sample, started_s, ended_s):
+        running = max(self._running(), limit.slots if is_full else 0)
+        if limit.note(sample, started_s, ended_s, running):
             self._tell_slots(ended_s)
+
+    def _running(self) -> int:
+        return self.pool.in_use() - (self._probing is not None)  # which has a connection, too
 
     def silent(self, streams: list[Silent], now_s: float) -> None:
         """Take note of the streams here that have not begun, in the order of their start."""
@@ -225,7 +228,7 @@ class Backend:
         """Take note that a request was cancelled here while the node ran it."""
         self._broken_off_s = self._clock.monotonic_s()
 
-    def busy(self) -> None:
+    def busy(self, started_s: float) -> bool:
         """Take note of a node that says it is full: it has fewer slots than we thought.
 
         Unless a request was broken off just before, of which it may not know.
@@ -233,18 +236,24 @@ class Backend:
         The core has taken one off; so do we from what we tell it, until good probes, with no such
         answer between them, give them back one at a time. Where nobody knows the number, the
         limit that we find is lowered instead, and finds its way back by itself.
+
+        Say whether it needs no rest: more was tried, it runs others of ours, and fewer are sent
+        from now on. If that is too many still, one more is taken off at once.
         """
         now_s = self._clock.monotonic_s()
         if now_s - self._broken_off_s <= BROKEN_OFF_S:
-            return
+            return False
         if self.finds_slots:
             assert self.limit is not None
-            if self.limit.note_refused(now_s):
-                self._tell_slots(now_s)
-            return
+            is_trial = self.limit.expects_refusal(started_s)
+            if not self.limit.note_refused(now_s):
+                return False
+            self._tell_slots(now_s)
+            return is_trial and self._running() > 1  # its own connection is not gone yet
         whole = self.told.slots + self._slots_cut
         self._slots_cut = min(self._slots_cut + 1, max(0, whole - 1))
         self._was_busy = True
+        return False
 
     @property
     def finds_slots(self) -> bool:

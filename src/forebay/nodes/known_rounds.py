@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from forebay.nodes.slot_rounds import Costs, Round
@@ -15,6 +16,15 @@ FIRST_SAMPLES: Final = 3
 KNOWN_MAX: Final = 12
 FADE: Final = 0.9
 """What older rounds count for after each trial."""
+SEARCH_MIN: Final = 4
+"""So far a search goes by whole answers, if it does not lose: on a CPU, llama.cpp gains with 4, not
+with 2."""
+FAR_GAIN: Final = 1.3
+STEP_FROM: Final = 16
+"""It goes on by doubling below this, or if that promises so much more throughput."""
+STEADY_GAIN: Final = 0.07
+CLEAR_LOSS: Final = -0.15
+"""What doubling must gain to be done again; below `SEARCH_MIN`, what it may lose beyond doubt."""
 
 
 class KnownRounds(dict[int, Round]):
@@ -31,6 +41,14 @@ class KnownRounds(dict[int, Round]):
     def below(self, slots: int) -> list[Round]:
         """Return what is known well enough of lower limits."""
         return [one for one in self.values() if one.slots < slots and one.samples >= FIRST_SAMPLES]
+
+    def inside(self, done: Round, costs: Costs) -> int:
+        """Return how many wait inside the engine, by how late the streams of a round begin."""
+        below = self.below(done.slots)
+        if not below:
+            return 0
+        lowest = min(below)
+        return ceil(costs.inside(done, lowest.first / lowest.rest) - 0.25)
 
     def up_to(self, slots: int) -> KnownRounds:
         return KnownRounds({number: one for number, one in self.items() if number <= slots})
@@ -66,6 +84,20 @@ class KnownRounds(dict[int, Round]):
         for slots, some in samples.items():
             self[slots] = costs.measure(slots, some) or self[slots]
         return costs
+
+    def next(self, costs: Costs, curve: Curve) -> int:
+        """Return what to try after the highest of several; 0 if more would gain too little.
+
+        Where it seems to be near the knee already, that is half as much more, not twice as much.
+        """
+        below, top = sorted(self.values())[-2:]
+        gained, error = costs.gain(below, top)
+        if top.slots < SEARCH_MIN:
+            return 2 * top.slots if gained + 2.0 * error > CLEAR_LOSS else 0
+        if gained <= 0.0 or curve.may_gain(top.slots) < STEADY_GAIN:
+            return 0
+        is_far = curve.throughput(2 * top.slots) > FAR_GAIN * curve.throughput(top.slots)
+        return 2 * top.slots if is_far or top.slots < STEP_FROM else top.slots * 3 // 2
 
     def curve(self, costs: Costs) -> Curve:
         """Return the curve of throughput through all."""

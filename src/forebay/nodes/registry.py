@@ -227,12 +227,17 @@ class Nodes:
         if backend is not None:
             backend.refresh()
 
-    def busy(self, name: str) -> None:
-        """Take note of a node that says it is full, and ask whether it is loading."""
+    def busy(self, name: str, started_s: float) -> bool:
+        """Take note of a node that says it is full, and ask whether it is loading.
+
+        Say whether it needs no rest for that.
+        """
         backend = self._backends.get(name)
-        if backend is not None:
-            backend.busy()
-            backend.refresh()
+        if backend is None:
+            return False
+        needs_no_rest = backend.busy(started_s)
+        backend.refresh()
+        return needs_no_rest
 
     def is_starting(self) -> bool:
         """Say whether some node has not said yet what it has: it may be any model."""

@@ -11,13 +11,15 @@ more at once gains anything (`stream_pace`).
 **What is decided.** *Search*: the limit doubles for as long as any curve that fits the rounds
 promises that more gains; near the knee it rises by half only. Where even the lowest limit that was
 measured has nearly all the throughput, it goes down to a quarter. Then it becomes the smallest
-number with 0.97 of the throughput there is. *Settled*: now and then a round is spent on a limit
-that is an eighth *higher* or *lower*. One round says little: with times that vary by a fifth, an
-eighth more can hardly be told from none. So it is added to what is known, and the limit moves where
-the curve does. A higher trial that gains nearly all, beyond doubt, begins the search again; so does
-one in which nothing waits or is refused, where that had ended it. After one of no use, 40 times as
-many requests come before the next as began in it: a p95 has room for that. Where the node named its
-number, no lower one is tried and no curve followed.
+number with 0.97 of the throughput there is. A limit that is not reached proves nothing, but as many
+as there are may show already that fewer do as well. *Settled*: now and then a round is spent on a
+limit that is an eighth *higher*, or *lower* where the curve says that little is lost: everybody
+waits longer meanwhile. One round says little: with times that vary by a fifth, an eighth more can
+hardly be told from none. So it is added to what is known, and the limit moves where the curve does.
+A higher trial that gains nearly all, beyond doubt, begins the search again; so does one in which
+nothing waits or is refused, where that had ended it. After one of no use, 40 times as many requests
+come before the next as began in it: a p95 has room for that. Where the node named its number, no
+lower one is tried and no curve followed.
 
 **What changes.** Each round at the settled limit is compared with what is known of it, or what the
 curve expects there, and the differences are added up, less what noise explains (a CUSUM test, both
@@ -37,10 +39,16 @@ that the engine says wait inside are taken off. Only a higher trial goes above w
 
 from __future__ import annotations
 
-from math import ceil, exp, log, sqrt
+from math import exp, log, sqrt
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from forebay.nodes.known_rounds import FIRST_SAMPLES, KnownRounds
+from forebay.nodes.known_rounds import (
+    FIRST_SAMPLES,
+    SEARCH_MIN,
+    STEADY_GAIN,
+    STEP_FROM,
+    KnownRounds,
+)
 from forebay.nodes.slot_rounds import LATE, TINY, Costs, Round, Sample, middle
 from forebay.nodes.stream_pace import StreamPace
 from forebay.nodes.trial_schedule import TRIAL_SAMPLES, TrialSchedule
@@ -49,7 +57,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from forebay.nodes.stream_pace import Slowdown, Stream
-    from forebay.nodes.throughput_curve import Curve
     from forebay.nodes.trial_schedule import Trial
 
 Phase: TypeAlias = Literal["search", "settled", "higher", "lower", "check"]
@@ -70,15 +77,10 @@ SURE_SAMPLES: Final = 16
 """In the round that ends the search, and at most in that of a trial."""
 GUESS_SAMPLES: Final = 4
 """What the curve's word counts for, where the limit it sets has not been measured."""
-SEARCH_MIN: Final = 4
-"""So far it goes whatever it gains, by whole answers: on a CPU, llama.cpp gains with 4, not 2."""
-FAR_GAIN: Final = 1.3
-STEP_FROM: Final = 16
-"""The search goes on by doubling below this, or if that promises so much more throughput."""
-STEADY_GAIN: Final = 0.1
-"""What doubling must gain to be done again."""
 SHARE: Final = 0.97
 """Of the throughput that there is, what the number that is settled for must give."""
+LOWER_SHARE: Final = 0.95
+"""Of the present throughput, what a lower number must promise to be tried."""
 FULL_GAIN: Final = 0.7
 TRIAL_GAIN: Final = 0.3
 """A trial of more that gains so much begins the search again; below the second it was of no use."""
@@ -127,6 +129,7 @@ class SlotLimit:
         self._since_s = 0.0  # when the limit was set
         self._skip = self.slots - 1  # samples of requests that started together, unlike later ones
         self._samples: list[Sample] = []
+        self._few: list[tuple[Sample, int]] = []  # answered among fewer than the limit, how many
         self._costs = Costs()
         self._known = KnownRounds()
         self._first: dict[int, list[Sample]] = {}  # of the first search, by limit
@@ -151,12 +154,21 @@ class SlotLimit:
         """Whether the pace of streams matters now: while more is tried, and just before that."""
         return self._tries_soon or self._phase in LATE_MAX
 
+    def expects_refusal(self, started_s: float) -> bool:
+        """Whether a refusal of a request that was sent then is what a trial asked for."""
+        return self.listens or started_s < self._since_s
+
     # -- what happens
 
-    def note(self, sample: Sample, started_s: float, now_s: float) -> bool:
-        """Take a request that was answered while the limit was reached."""
+    def note(self, sample: Sample, started_s: float, now_s: float, running: int = UNCAPPED) -> bool:
+        """Take a request that was answered, with so many running, itself among them.
+
+        Where it had to wait for a slot, or as many ran as may, the limit was reached.
+        """
         if started_s < self._since_s:
             return False
+        if running < self.slots:
+            return self._note_few(sample, running, now_s)
         if self._skip:
             self._skip -= 1
             return False
@@ -168,6 +180,26 @@ class SlotLimit:
             if done is not None:
                 _DECISIONS[self._phase](self, done, now_s)
         return self.slots != before
+
+    def _note_few(self, sample: Sample, running: int, now_s: float) -> bool:
+        """Take one of a search whose limit is not reached: all there are may be too many."""
+        top = max(self._known, default=0)
+        if self._phase != "search" or not 0 < top <= running:
+            return False
+        self._few.append((sample, running))
+        skipped = running - top  # that started together, at most
+        if len(self._few) < skipped + self._wanted():
+            return False
+        few, self._few = self._few[skipped:], []
+        number = sum(running for _, running in few) // len(few)
+        done = self._costs.measure(number, [one for one, _ in few])
+        if done is None:
+            return False
+        self._add(done)
+        curve = self._known.curve(self._costs)
+        if len(self._known) > 1 and not self._known.next(self._costs, curve):
+            return self._land(f"{number} at once gave no more throughput", now_s)
+        return False
 
     def note_first_byte(
         self, model: str, prompt_tokens: int, first_byte_s: float, started_s: float, now_s: float
@@ -311,7 +343,7 @@ class SlotLimit:
             done = Round(self.slots, len(samples), 1.0, 1.0, 1.0)
         usual = known or done
         assert usual is not None
-        if done is None or not self._inside(done):
+        if done is None or not self._known.inside(done, self._costs):
             self._costs.learn(samples, usual)
             if self._phase == "search" and len(self._first) == len(self._known):
                 self._first.setdefault(self.slots, []).extend(samples)
@@ -329,19 +361,11 @@ class SlotLimit:
         self._known = self._known.against(known)
         return self._known[self.slots]
 
-    def _inside(self, done: Round) -> int:
-        """Return how many wait inside the engine, by how late streams begin."""
-        below = self._known.below(self.slots)
-        if not below:
-            return 0
-        lowest = min(below)
-        return ceil(self._costs.inside(done, lowest.first / lowest.rest) - 0.25)
-
     def _add(self, done: Round) -> None:
         self._known.add(done, self._home)
 
     def _search(self, done: Round, now_s: float) -> None:
-        if inside := self._inside(done):
+        if inside := self._known.inside(done, self._costs):
             self._most = max(1, self.slots - inside)
         self._add(done)
         if self._first.keys() == self._known.keys():
@@ -356,7 +380,7 @@ class SlotLimit:
             self._set(low // 4 if falls else 2 * low, reason, now_s)
             return
         curve = self._known.curve(self._costs)
-        if len(self._known) > 1 and top < most and (slots := self._next(curve)):
+        if len(self._known) > 1 and top < most and (slots := self._known.next(self._costs, curve)):
             below = max(one for one in self._known if one < top)
             self._set(min(slots, most), self._more(self._known[below], self._known[top]), now_s)
         elif (
@@ -370,19 +394,6 @@ class SlotLimit:
             pass  # once more, for it is a search that ends
         else:
             self._land(f"{top} at once gave no more throughput", now_s)
-
-    def _next(self, curve: Curve) -> int:
-        """Return what to try after the highest; 0 if more would gain too little.
-
-        Where it seems to be near the knee already, that is half as much more, not twice as much.
-        """
-        below, top = sorted(self._known.values())[-2:]
-        if top.slots < SEARCH_MIN:
-            return 2 * top.slots
-        if self._costs.gain(below, top)[0] <= 0.0 or curve.may_gain(top.slots) < STEADY_GAIN:
-            return 0
-        is_far = curve.throughput(2 * top.slots) > FAR_GAIN * curve.throughput(top.slots)
-        return 2 * top.slots if is_far or top.slots < STEP_FROM else top.slots * 3 // 2
 
     def _land(self, reason: str, now_s: float) -> bool:
         """Settle at the smallest number that gives nearly all the throughput there is."""
@@ -401,7 +412,7 @@ class SlotLimit:
 
     def _follow(self, reason: str, now_s: float, *, in_trial: bool = False) -> bool:
         """Go to the number that all that is known speaks for, or stay."""
-        if len(self._known) >= KNOWN_MIN and not self.is_named:
+        if (len(self._known) >= KNOWN_MIN or 1 in self._known) and not self.is_named:
             most = min(self._most, self.ceiling)
             curve = self._known.curve(self._costs)
             slots = min(most, curve.enough(SHARE, most))
@@ -482,7 +493,7 @@ class SlotLimit:
 
     def _took_off(self, done: Round, now_s: float) -> bool:
         """Take off what waits inside the engine, if anything does."""
-        inside, known = self._inside(done), self._known.get(self.slots)
+        inside, known = self._known.inside(done, self._costs), self._known.get(self.slots)
         if not inside or (known is not None and STRAIN * done.rest < known.rest):
             return False  # where the rest is faster than ever, some began before it was
         self._settle(max(1, self.slots - inside))
@@ -500,19 +511,26 @@ class SlotLimit:
         self._set(2 * self.slots, f"requests were {faster:.1f} times as fast as before", now_s)
 
     def _try(self, now_s: float) -> None:
-        due = self._trials.due(now_s)
-        if self.is_named and "lower" in due:
-            due.remove("lower")  # whoever set that number may have wanted it
-        if not due:
-            return
-        which = due[0]
-        self._trials.begin(which)
         step = max(1, self.slots >> 3)
-        slots = self.slots + step if which == "higher" else self.slots - step
-        if 1 <= slots <= self.ceiling:
+        for which in self._trials.due(now_s):
+            self._trials.begin(which)
+            slots = self.slots + step if which == "higher" else self.slots - step
+            if slots > self.ceiling or (which == "lower" and self._would_lose(slots)):
+                self._trials.put_off(which, self._home)
+                continue
             self._phase = which
             does = "do more" if which == "higher" else "do as well"
             self._set(slots, f"seeing whether {slots} {does}", now_s, in_trial=True)
+            return
+
+    def _would_lose(self, slots: int) -> bool:
+        """Say whether fewer are not worth a trial: all that wait meanwhile would wait longer."""
+        if slots < 1 or self.is_named:  # whoever set that number may have wanted it
+            return True
+        if len(self._known) < 2:
+            return False
+        curve = self._known.curve(self._costs)
+        return curve.throughput(slots) < LOWER_SHARE * curve.throughput(self.slots)
 
     def _judge(self, done: Round, now_s: float) -> None:
         home = self._known.get(self._home)
@@ -525,7 +543,7 @@ class SlotLimit:
         if self._phase == "higher" and home is not None:
             gained, error = self._costs.gain(home, done)
             is_sure = gained >= FULL_GAIN and gained > 2.0 * error
-            waited = self._late or self._inside(done)
+            waited = self._late or self._known.inside(done, self._costs)
             if is_sure or (self._home >= self._most and self._on_time and not waited):
                 self._known = self._known.up_to(self._home)
                 self._add(done)
@@ -559,7 +577,8 @@ class SlotLimit:
         slots = max(1, min(slots, self.ceiling))
         if slots == self.slots:
             return False
-        self._since_s, self._skip, self._samples = now_s, max(0, slots - self.slots), []
+        self._since_s, self._skip = now_s, max(0, slots - self.slots)
+        self._samples, self._few = [], []
         self._pace.rebase()
         self._tries_soon = False
         self._before = self.slots if slots > self.slots else 0

@@ -27,7 +27,9 @@ WORSE: Final = 0.9
 """A number beyond the best with less than this share of its throughput is too high."""
 SHARPNESSES: Final = (1.0, 1.4, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)
 DOUBT: Final = 3.0
-"""A curve fits as well as the best if its variance is that much worse, in variances of a mean."""
+LIKELY_DOUBT: Final = 0.5
+"""A curve may be right, or is likely to be, whose variance is at most so much worse than that of
+the best, in variances of a mean."""
 FAR: Final = 4.0
 NEAR: Final = 256.0
 """The knee is at most so many times the highest point, and at least such a part of it."""
@@ -125,9 +127,9 @@ class Curve:
             shared.append(point._replace(stretch=min(point.stretch, point.slots / most)))
         fits = [fit(shared, sharpness) for sharpness in SHARPNESSES]
         self._best = min(fits)
-        total = sum(point.samples for point in points)
-        doubt = self._best.error + DOUBT * noise * noise / total
-        self._plausible = [one for one in fits if one.error <= doubt]
+        least, variance = self._best.error, noise * noise / sum(point.samples for point in points)
+        self._plausible = [one for one in fits if one.error <= least + DOUBT * variance]
+        self._likely = [one for one in fits if one.error <= least + LIKELY_DOUBT * variance]
         best = max(points, key=lambda point: point.slots / point.stretch)
         worse = [
             int(point.slots) - 1
@@ -152,7 +154,7 @@ class Curve:
         """Return the smallest number with this share of what there is up to a ceiling.
 
         It is no higher than the highest that was measured, and below one that did clearly worse.
-        Of curves that fit as well it is the one that needs the fewest: what that may miss of the
-        throughput is little, while first bytes come later with every further request.
+        Of curves that fit about as well it is the one that needs the fewest: among few, one more
+        makes first bytes a third later.
         """
-        return min(one.enough(share, ceiling, self._top) for one in self._plausible)
+        return min(one.enough(share, ceiling, self._top) for one in self._likely)

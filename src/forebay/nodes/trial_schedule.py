@@ -65,7 +65,7 @@ class TrialSchedule:
     def begin(self, which: Trial) -> None:
         self._seen[which] = 0
 
-    def put_off(self, which: Trial, home: int, harmed: int) -> None:
+    def put_off(self, which: Trial, home: int, harmed: int = 0) -> None:
         """Have the next one come after what that has cost, or twice as many as before this one."""
         if harmed:
             self._waits[which] = HARM * harmed

@@ -24,7 +24,6 @@ from forebay.relay.answer import (
     HOLD_BYTES,
     PASSED_BYTES,
     STREAM_TAIL_BYTES,
-    busy_s,
     count_tokens,
     is_json,
     not_a_stream,
@@ -469,7 +468,7 @@ class Exchange(AnswerListener):
                 backend.loads()
         else:
             self._leave_node("was busy")
-            relay.rest_node(self.node, backend, busy_s(retry_after))
+            relay.rest_node(self.node, backend, retry_after, self.started_s)
         self._go_back(exclude=False)
 
     def _attempt_failed(self, kind: str, cause: str) -> None:

@@ -24,6 +24,7 @@ from forebay.core import (
     Snapshot,
     Wait,
 )
+from forebay.relay.answer import BUSY_S, busy_s
 from forebay.relay.exchange import Exchange
 from forebay.relay.problem import WORDS, Problem
 from forebay.relay.reservation import Reservation
@@ -223,10 +224,14 @@ class Relay:
         call = exchange.call
         return self.nodes.others_have(exchange.model, call.family.name, but, call.route)
 
-    def rest_node(self, name: str, backend: Backend | None, rest_s: float) -> None:
+    def rest_node(
+        self, name: str, backend: Backend | None, retry_after: bytes | None, started_s: float
+    ) -> None:
         """Let a node rest that says it is busy, unless another has taken over its name."""
-        if self.nodes.get(name) is backend:
-            self.nodes.busy(name)
+        if self.nodes.get(name) is not backend:
+            return
+        needs_no_rest, rest_s = self.nodes.busy(name, started_s), busy_s(retry_after)
+        if rest_s > BUSY_S or not needs_no_rest:
             self.post(NodeRested(name, rest_s))
 
     def stop_clocks(self, exchange: Exchange) -> None:
