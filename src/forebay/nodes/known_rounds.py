@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 FIRST_SAMPLES: Final = 3
 """In the first round, and in any that others are compared with."""
+GUESS_SAMPLES: Final = 4
+"""What a round counts for that was not measured, but follows from others."""
 KNOWN_MAX: Final = 12
 FADE: Final = 0.9
 """What older rounds count for after each trial."""
@@ -61,10 +63,11 @@ class KnownRounds(dict[int, Round]):
         return KnownRounds({slots: one.slower(factor) for slots, one in self.items()})
 
     def scaled(self, room: float) -> KnownRounds:
-        """Return all as what so many times the number does now."""
+        """Return all as what so many times the number should do now; that is a guess."""
         scaled = KnownRounds()
         for one in self.values():
-            scaled.add(one._replace(slots=max(1, round(one.slots * room))), 0)
+            slots, samples = max(1, round(one.slots * room)), min(GUESS_SAMPLES, one.samples)
+            scaled.add(one._replace(slots=slots, samples=samples), 0)
         return scaled
 
     def faded(self, home: int) -> KnownRounds:

@@ -44,6 +44,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from forebay.nodes.known_rounds import (
     FIRST_SAMPLES,
+    GUESS_SAMPLES,
     SEARCH_MIN,
     STEADY_GAIN,
     STEP_FROM,
@@ -75,8 +76,6 @@ SEARCH_SAMPLES_MAX: Final = 12
 WATCH_SAMPLES: Final = 8
 SURE_SAMPLES: Final = 16
 """In the round that ends the search, and at most in that of a trial."""
-GUESS_SAMPLES: Final = 4
-"""What the curve's word counts for, where the limit it sets has not been measured."""
 SHARE: Final = 0.97
 """Of the throughput that there is, what the number that is settled for must give."""
 LOWER_SHARE: Final = 0.95
