@@ -1,7 +1,7 @@
 """How near `slots = "auto"` comes to the best fixed number, on engines in virtual time.
 
     python -m bench.slots [--engines 60] [--seed 1] [--plain] [--clients 2 [--noise]]
-                          [--starts | --changes | --trace CSV]
+                          [--starts | --changes | --swings | --trace CSV]
 
 An engine is drawn by its seed: where its throughput bends, how sharply, whether prompts slow down
 as answers do, what it does beyond (shares, gets slower, queues inside, says so, refuses), and what
@@ -16,8 +16,10 @@ best number is compared with itself, on other requests: how far two equal runs a
 With `--plain`, engines are those that one would write down: an exact knee from 1 to 32, requests
 that are all alike or of usual sizes. With `--starts` the limit starts anywhere. With `--changes`,
 an engine gets two to four times its room or loses as much, and what counts is how many answers it
-takes to be near the new number. With a trace, requests come when it says and as long as it says,
-and its time is scaled so that the best fixed number would be busy for `--busy` of it.
+takes to be near the new number. With `--swings`, its speed is another after every 10 to 60 answers,
+from two thirds to one and a half, with the same number of slots best all the time, and with twice
+as many clients. With a trace, requests come when it says and as long as it says, and its time is
+scaled so that the best fixed number would be busy for `--busy` of it.
 """
 
 from __future__ import annotations
@@ -69,6 +71,9 @@ OTHERS = 10**6
 NEAR = 0.9
 """Found is the number from where on a fixed limit would reach this share of the best throughput."""
 LATER = 1.1
+SWING = 0.2
+SWING_ANSWERS = 10, 60
+"""The deviation of a machine's speed (its logarithm), and after how many answers it is another."""
 WITHIN = 60
 Row = tuple[float, int, int]
 
@@ -241,6 +246,36 @@ def change(drawn: Drawn) -> Result:
     )  # fmt: skip
 
 
+def swing(drawn: Drawn) -> Result:
+    """Let the engine's speed swing, as on a machine that others use as well."""
+    number = best(throughputs(drawn))
+    first, last = max(100, WARM_ROUNDS * number), max(MEASURED, 6 * number)
+    limit = SlotLimit()
+    done = []
+    for one in (limit, number):
+        run, rng = Run(one, drawn.seed, drawn.load, clients=2 * number), random.Random(drawn.seed)
+        while len(run.ended) < first + last + 2 * number:
+            factor = rng.lognormvariate(0.0, SWING)
+            run.serve(slower(drawn.engine, factor), rng.randrange(*SWING_ANSWERS))
+        some = run.started[first + 2 * number : first + last]
+        waits_s = sorted(each.first_byte_s - each.arrived_s for each in some)
+        took_s = run.ended[first + last].ended_s - run.ended[first].ended_s
+        done.append(Figures(last / took_s, waits_s[int(0.95 * len(waits_s))]))
+    return Result(
+        drawn.seed, drawn.kind, number, limit.slots, *ratios(done[0], done[1]), 0, 0.0
+    )  # fmt: skip
+
+
+def slower(engine: Engine, factor: float) -> Engine:
+    """Return one that takes so many times as long for everything."""
+    reads = engine.prompt_slowdown or engine.slowdown
+    return replace(
+        engine,
+        slowdown=lambda n: factor * engine.slowdown(n),
+        prompt_slowdown=lambda n: factor * reads(n),
+    )
+
+
 def ratios(ours: Figures, fixed: Figures) -> tuple[float, float]:
     return (
         ours.throughput / fixed.throughput,
@@ -328,6 +363,7 @@ def main() -> None:
     parser.add_argument("--noise", action="store_true")
     parser.add_argument("--starts", action="store_true")
     parser.add_argument("--changes", action="store_true")
+    parser.add_argument("--swings", action="store_true")
     parser.add_argument("--trace", type=Path)
     parser.add_argument("--busy", type=float, default=1.1)
     parser.add_argument("--out", type=Path)
@@ -340,6 +376,8 @@ def main() -> None:
         drawn = anywhere(drawn) if given.starts else drawn
         if given.changes:
             results.append(change(drawn))
+        elif given.swings:
+            results.append(swing(drawn))
         elif rows is not None:
             results.append(replay(drawn, rows, given.busy))
         else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench.slots.__main__ import ALIKE, figures_of
-from bench.slots.engine import Engine, Run, flat, queueing, refusing, soft, thrashing
+from bench.slots.engine import LOAD, Engine, Run, flat, queueing, refusing, soft, thrashing
 from forebay.nodes.slot_limit import SlotLimit
 
 if TYPE_CHECKING:
@@ -70,6 +70,22 @@ def test_fewer_are_tried_where_little_is_lost() -> None:
         run.serve(soft(4), 1)
         reasons.add(limit.reason.rpartition(" do ")[2])
     assert "as well" in reasons
+
+
+@pytest.mark.parametrize("knee", [2, 6, 16])
+def test_a_machine_whose_speed_swings_keeps_its_slots(knee: int) -> None:
+    """By half, every 40 answers: as where others use it as well."""
+    ratios = []
+    for seed in range(5):
+        took_s = []
+        for limit in (SlotLimit(), knee):
+            run = Run(limit, seed, LOAD, clients=2 * knee)
+            for turn in range(25):
+                slower = 1.0 + turn % 2 / 2.0
+                run.serve(Engine(lambda n, f=slower: f * max(1.0, n / knee)), 40)  # type: ignore[misc]
+            took_s.append(run.ended[-1].ended_s - run.ended[200].ended_s)
+        ratios.append(took_s[0] / took_s[1])
+    assert median(ratios) <= 1.1
 
 
 def test_a_refusal_is_expected_while_more_is_tried_and_of_what_was_sent_before_that_ended() -> None:

@@ -23,10 +23,10 @@ lower one is tried and no curve followed.
 
 **What changes.** Each round at the settled limit is compared with what is known of it, or what the
 curve expects there, and the differences are added up, less what noise explains (a CUSUM test, both
-ways). If requests take longer, the engine has lost room, or it is slower at any number. The limit
-goes down by as much, and again, until they take as long as before: then it was room (*check*), and
-what is known holds for so many fewer. If throughput falls with the limit instead, it comes back. If
-requests take less time, the search begins again.
+ways). If requests take half as long again, the engine has lost room, or is slower at any number.
+The limit goes down by as much, and again, until they take as long as before: then it was room
+(*check*), and what is known holds for so many fewer. If throughput falls with the limit instead, it
+comes back. If requests take less time, the search begins again.
 
 **What waits inside** an engine begins late, although the rest of it is as fast as ever. By Little's
 law, the share of their time that requests wait is the share of them that wait: they are taken
@@ -90,8 +90,10 @@ STRAIN: Final = 1.3
 """A request that takes so many times as long is slower for good."""
 LOST: Final = 0.5
 """What the limit before must have gained for it to come back after a check."""
-SHIFT: Final = 0.05
-"""A lasting change of the stretch (its logarithm) below this is none."""
+SLOWER: Final = 0.45
+FASTER: Final = 0.1
+"""A lasting change of the stretch (its logarithm) below this is none: machines are slower at times,
+and whoever goes down for that has to find its way up again."""
 ALARM: Final = 0.1
 """What changes of the stretch must add up to, beyond that and beyond noise."""
 LATE_MAX: Final[Mapping[Phase, int]] = {"search": 2, "higher": 1}
@@ -444,8 +446,8 @@ class SlotLimit:
             return
         shift = log(self._costs.stretch(done) / self._costs.stretch(known))
         noise = self._costs.noise * sqrt(1.0 / done.samples + 1.0 / known.samples)
-        self._slower = max(0.0, self._slower + shift - SHIFT - noise)
-        self._faster = max(0.0, self._faster - shift - SHIFT - noise)
+        self._slower = max(0.0, self._slower + shift - SLOWER - noise)
+        self._faster = max(0.0, self._faster - shift - FASTER - noise)
         alarm = ALARM + 4.0 * noise
         if self._slower > alarm and self.slots > 1:
             self._strain(done, exp(shift), now_s)
