@@ -576,7 +576,7 @@ def tell(limit: SlotLimit, kind: str, one: Sample, now_s: float) -> bool:
         return limit.note_streams(streams, now_s)
     if kind == "begun":
         return limit.note_first_byte(one.model, one.prompt_tokens, one.first_byte_s, now_s, now_s)
-    return limit.note(one, now_s, now_s)
+    return limit.note(one, now_s, now_s, max(1, limit.slots - (one.output_tokens % 3)))
 
 
 KINDS = st.sampled_from(
