@@ -130,10 +130,10 @@ def draw(seed: int, room: float = 1.0) -> Drawn:
     return Drawn(seed, kind, engine, load, knee)
 
 
-def plain(number: int) -> Drawn:
+def plain(number: int, room: float = 1.0) -> Drawn:
     """Return one of the engines with an exact knee; kinds, then knees, then loads take turns."""
     kind, make = PLAIN[number % len(PLAIN)]
-    knee = KNEES[number // len(PLAIN) % len(KNEES)]
+    knee = max(1, round(room * KNEES[number // len(PLAIN) % len(KNEES)]))
     load = (ALIKE, LOAD)[number // len(PLAIN) // len(KNEES) % 2]
     return Drawn(number, kind, make(knee), load, knee)
 
@@ -225,13 +225,15 @@ def figures_of(run: Run, engine: Engine, within: int, measured: int) -> Figures:
     return Figures(throughput, waits_s[int(0.95 * len(waits_s))])
 
 
-def change(drawn: Drawn) -> Result:
-    """Let the engine have other room, after a while; see how long it takes to follow."""
-    rng = random.Random(-drawn.seed)
+def change(make: Callable[[int, float], Drawn], seed: int) -> Result:
+    """Let an engine have other room, after a while; see how long it takes to follow."""
+    drawn, rng = make(seed, 1.0), random.Random(-seed)
     factor = 2.0 ** rng.uniform(1.0, 2.0)
-    after = draw(drawn.seed, 1.0 / factor if rng.random() < 0.5 else factor)
-    if not 1.3 <= after.knee <= 120.0:
-        after = draw(drawn.seed, drawn.knee / after.knee)
+    if rng.random() < 0.5:
+        factor = 1.0 / factor
+    after = make(seed, factor)
+    if after.knee == drawn.knee or not 1.0 <= drawn.knee * factor <= 120.0:
+        after = make(seed, 1.0 / factor)
     does, number = throughputs(after), best(throughputs(drawn))
     limit = SlotLimit()
     run = Run(limit, drawn.seed, drawn.load)
@@ -371,11 +373,12 @@ def main() -> None:
     given = parser.parse_args()
     rows = read_trace(given.trace) if given.trace else None
     results = []
+    make = plain if given.plain else draw
     for seed in range(given.seed, given.seed + given.engines):
-        drawn = plain(seed) if given.plain else draw(seed)
+        drawn = make(seed)
         drawn = anywhere(drawn) if given.starts else drawn
         if given.changes:
-            results.append(change(drawn))
+            results.append(change(make, seed))
         elif given.swings:
             results.append(swing(drawn))
         elif rows is not None:

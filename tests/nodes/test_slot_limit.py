@@ -118,25 +118,6 @@ def test_an_engine_that_lost_room_gets_fewer_within_60_requests(
     assert median(took) <= 60
 
 
-@pytest.mark.parametrize(("make", "requests"), [(flat, 250), (refusing, 60), (queueing, 120)])
-def test_an_engine_that_has_more_room_gets_more(
-    make: Callable[[int], Engine], requests: int
-) -> None:
-    """Whenever that happens between two trials."""
-    took = []
-    for seed in range(15):
-        limit = SlotLimit()
-        run = Run(limit, seed)
-        run.serve(make(4), 300 + 10 * seed)
-        was, served = limit.slots, 0
-        while limit.slots < 2 * was:
-            run.serve(make(16), 1)
-            served += 1
-            assert served < 600, limit.reason
-        took.append(served)
-    assert median(took) <= requests
-
-
 @pytest.mark.parametrize("knee", [1, 2, 3, 4, 6, 8, 12])
 @pytest.mark.parametrize("make", [flat, thrashing, refusing])
 def test_from_60_requests_on_it_is_as_good_as_the_best_number(

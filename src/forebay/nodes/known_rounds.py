@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
-from forebay.nodes.slot_rounds import Costs, Round
+from forebay.nodes.slot_rounds import LATE, Costs, Round
 from forebay.nodes.throughput_curve import Curve, Point
 
 if TYPE_CHECKING:
@@ -51,6 +51,18 @@ class KnownRounds(dict[int, Round]):
             return 0
         lowest = min(below)
         return ceil(costs.inside(done, lowest.first / lowest.rest) - 0.25)
+
+    def late_from(self, slots: int, order: int) -> float | None:
+        """Return at how many times the usual a first byte is late, of one sent as the `order`-th.
+
+        None where nothing is known of lower limits. Of those that were sent at once, the tenth may
+        take ten times as long: prompts may be read one after the other.
+        """
+        if not (below := self.below(slots)):
+            return None
+        last = max(below)
+        at_once = order <= slots - last.slots
+        return last.first * max(LATE * slots / last.slots, order if at_once else 1)
 
     def up_to(self, slots: int) -> KnownRounds:
         return KnownRounds({number: one for number, one in self.items() if number <= slots})

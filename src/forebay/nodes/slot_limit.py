@@ -16,10 +16,10 @@ as there are may show already that fewer do as well. *Settled*: now and then a r
 limit that is an eighth *higher*, or *lower* where the curve says that little is lost: everybody
 waits longer meanwhile. One round says little: with times that vary by a fifth, an eighth more can
 hardly be told from none. So it is added to what is known, and the limit moves where the curve does.
-A higher trial that gains nearly all, beyond doubt, begins the search again; so does one in which
-nothing waits or is refused, where that had ended it. After one of no use, 40 times as many requests
-come before the next as began in it: a p95 has room for that. Where the node named its number, no
-lower one is tried and no curve followed.
+A higher trial that gains nearly all, beyond doubt, begins the search again, by the pace of streams
+after some tokens; so does one in which nothing waits or is refused, where that had ended it. After
+one of no use, 50 times as many requests come before the next as it made late. Where the node named
+its number, no lower one is tried and no curve followed.
 
 **What changes.** Each round at the settled limit is compared with what is known of it, or what the
 curve expects there, and the differences are added up, less what noise explains (a CUSUM test, both
@@ -42,6 +42,7 @@ from __future__ import annotations
 from math import exp, log, sqrt
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from forebay.nodes.first_bytes import FirstBytes
 from forebay.nodes.known_rounds import (
     FIRST_SAMPLES,
     GUESS_SAMPLES,
@@ -50,14 +51,14 @@ from forebay.nodes.known_rounds import (
     STEP_FROM,
     KnownRounds,
 )
-from forebay.nodes.slot_rounds import LATE, TINY, Costs, Round, Sample, middle
+from forebay.nodes.slot_rounds import Costs, Round, Sample
 from forebay.nodes.stream_pace import StreamPace
-from forebay.nodes.trial_schedule import TRIAL_SAMPLES, TrialSchedule
+from forebay.nodes.trial_schedule import TRIAL_SAMPLES, TrialSchedule, harm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from forebay.nodes.stream_pace import Slowdown, Stream
+    from forebay.nodes.stream_pace import Stream
     from forebay.nodes.trial_schedule import Trial
 
 Phase: TypeAlias = Literal["search", "settled", "higher", "lower", "check"]
@@ -84,8 +85,7 @@ FULL_GAIN: Final = 0.7
 TRIAL_GAIN: Final = 0.3
 """A trial of more that gains so much begins the search again; below the second it was of no use."""
 PACE_FROM: Final = 8
-PACE_SAMPLES: Final = 16
-"""From this limit on the search goes on by the pace of streams; what a round by that counts for."""
+"""From this limit on the search goes on by the pace of streams."""
 STRAIN: Final = 1.3
 """A request that takes so many times as long is slower for good."""
 LOST: Final = 0.5
@@ -138,9 +138,7 @@ class SlotLimit:
         self._slower = self._faster = 0.0  # the CUSUM of the stretch at home
         self._strained: Round | None = None  # while a lower limit is checked
         self._trials = TrialSchedule()
-        self._late = self._on_time = 0  # first bytes since the limit was set
-        self._ends = 0  # of streams, since then
-        self._firsts: list[float] = []  # by how much longer than usual they took: logarithms
+        self._first_bytes = FirstBytes()  # since the limit was set
         self._pace = StreamPace()
         self._before = 0  # the limit before this one, while streams are to be compared with it
         self._tries_soon = False  # more
@@ -176,10 +174,10 @@ class SlotLimit:
         before = self.slots
         self._samples.append(sample)
         if len(self._samples) >= self._wanted():
-            samples, self._samples = self._samples, []
-            done = self._measure(samples)
+            done = self._measure(self._samples)
             if done is not None:
                 _DECISIONS[self._phase](self, done, now_s)
+            self._samples = []
         return self.slots != before
 
     def _note_few(self, sample: Sample, running: int, now_s: float) -> bool:
@@ -206,29 +204,25 @@ class SlotLimit:
         self, model: str, prompt_tokens: int, first_byte_s: float, started_s: float, now_s: float
     ) -> bool:
         """Take a stream that has begun, while this `listens`."""
-        order = self._on_time + self._late + 1
+        order = self._first_bytes.begun + 1
         bound_s = self._first_byte_max_s(model, prompt_tokens, started_s, order)
         usual_s = self._costs.first_byte_s(model, prompt_tokens)
         if bound_s is None or usual_s is None:
             return False
-        self._firsts.append(log(max(TINY, first_byte_s) / usual_s))
-        if first_byte_s <= bound_s:
-            self._on_time += 1
-            return False
-        self._late += 1
-        return self._stop_if_late(now_s)
+        self._first_bytes.note(first_byte_s, usual_s, bound_s)
+        return first_byte_s > bound_s and self._stop_if_late(now_s)
 
     def note_silent(self, streams: list[Silent], now_s: float) -> bool:
         """Take all streams that have not begun yet, in order, as another ends, while it `listens`.
 
         To wait for their first bytes would be to send more meanwhile, which then wait as well.
         """
-        late, begun = 0, self._on_time + self._late
+        late, begun = 0, self._first_bytes.begun
         for order, (model, prompt_tokens, started_s) in enumerate(streams, begun + 1):
             bound_s = self._first_byte_max_s(model, prompt_tokens, started_s, order)
             late += bound_s is not None and now_s - started_s > bound_s
         stops = late > 0 and self._stop_if_late(now_s, late)
-        self._ends += not stops
+        self._first_bytes.ends += not stops
         return stops
 
     def note_streams(self, streams: list[Stream], now_s: float) -> bool:
@@ -237,13 +231,16 @@ class SlotLimit:
         base, below = self._known.get(self._before), self._known.below(self.slots)
         if slower is None or base is None or not (below and self.listens):
             return False
-        done, low, is_trial = self._paced(slower, base), max(below), self._phase == "higher"
+        done = self._first_bytes.paced_round(self.slots, base, exp(slower.log))
+        low, is_trial = max(below), self._phase == "higher"
         rise = log(self.slots / low.slots)
         gained, doubt = 1.0 - log(done.rest / low.rest) / rise, 2.0 * slower.error / rise
         least = TRIAL_GAIN if is_trial else STEADY_GAIN
         is_useless = gained + doubt < least and (is_trial or self.slots > SEARCH_MIN)
         if is_useless and is_trial:
             self._judge(done, now_s)
+        elif is_trial and self._gains_all(base, done, slower.error):
+            self._search_on(base, done, now_s)
         elif is_useless:
             self._add(done)
             self._land(f"{self.slots} at once gave no more throughput", now_s)
@@ -251,36 +248,34 @@ class SlotLimit:
             self._search(done, now_s)
         return self.slots != before
 
-    def _paced(self, slower: Slowdown, low: Round) -> Round:
-        """Return the round that the pace of streams, and how they began, stand for."""
-        factor = exp(slower.log)
-        many = len(self._firsts) >= FIRST_SAMPLES
-        first = exp(middle(self._firsts)) if many else factor * low.first
-        return Round(self.slots, PACE_SAMPLES, first, factor * low.rest, first)
+    def _gains_all(self, home: Round, done: Round, error: float) -> bool:
+        """Say whether more gain nearly all, by the pace of streams, once those more have begun."""
+        begun = self._first_bytes.begun
+        if begun < max(FIRST_SAMPLES, self.slots - home.slots):
+            return False
+        gained, doubt = self._costs.paced_gain(home, done, error, begun)
+        return gained >= max(FULL_GAIN, 2.0 * doubt)
 
     def _first_byte_max_s(
         self, model: str, prompt_tokens: int, started_s: float, order: int
     ) -> float | None:
         """Return when a first byte comes late; None where that says nothing of this limit."""
-        below = self._known.below(self.slots)
         usual_s = self._costs.first_byte_s(model, prompt_tokens)
-        if usual_s is None or not (below and self.listens and started_s >= self._since_s):
+        late = self._known.late_from(self.slots, order)
+        if usual_s is None or late is None or not self.listens or started_s < self._since_s:
             return None
-        last = max(below)
-        if order > self.slots - last.slots:
-            order = 1  # only those that were sent at once are read one after the other
-        return usual_s * last.first * max(LATE * self.slots / last.slots, order)
+        return usual_s * late
 
     def _stop_if_late(self, now_s: float, silent: int = 0) -> bool:
         """End what has made first bytes come late; `silent` ones are late and have not come."""
-        if self._late + silent < LATE_MAX[self._phase]:
+        began = self._first_bytes
+        if began.late + silent < LATE_MAX[self._phase]:
             return False
         reason = f"with {self.slots} at once, first bytes came late"
         if self._phase == "higher":
-            self._late += silent + self.slots - self._home  # some are to come
-            return self._end_trial(now_s, reason, self._late + self._on_time)
+            return self._end_trial(now_s, reason, self._harm(began.late + silent))
         last = max(self._known.below(self.slots)).slots
-        room = self._on_time + self._late - self._ends  # each end lets another begin
+        room = began.begun - began.ends  # each end lets another begin
         if self.slots == self._most:  # that had come out as the room before
             room = (self.slots - last) // 2
         self._most = min(self.slots - 1, last + max(0, room))
@@ -401,7 +396,7 @@ class SlotLimit:
         self._settle(min(self.slots, self._most))
         return self._follow(reason, now_s)
 
-    def _settle(self, home: int, harmed: int | None = None) -> None:
+    def _settle(self, home: int, harmed: float | None = None) -> None:
         """Hold this limit; `harmed` is how many were too many, where the engine has said so."""
         self._phase, self._home, self._strained = "settled", home, None
         self._first = {}
@@ -433,7 +428,7 @@ class SlotLimit:
         """Go down to what the engine has said that it takes, and no higher until a trial has."""
         self._most = max(1, slots)
         if self._phase != "search" or not self._known:
-            harmed = self._late + self.slots - self._home if self._phase == "higher" else 0
+            harmed = self._harm(self._first_bytes.late) if self._phase == "higher" else 0.0
             self._settle(self._most, harmed)
         return self._set(slots, reason, now_s)
 
@@ -540,27 +535,34 @@ class SlotLimit:
             if slower > STRAIN and self._phase == "lower" and self.slots > 1:
                 self._strain(done, slower, now_s)
                 return
-        harmed = 0
+        harmed = 0.0
         if self._phase == "higher" and home is not None:
             gained, error = self._costs.gain(home, done)
-            is_sure = gained >= FULL_GAIN and gained > 2.0 * error
-            waited = self._late or self._known.inside(done, self._costs)
-            if is_sure or (self._home >= self._most and self._on_time and not waited):
-                self._known = self._known.up_to(self._home)
-                self._add(done)
-                self._phase, self._most = "search", UNCAPPED
-                more = self.slots // (4 if self.slots >= STEP_FROM else 2)
-                self._set(self.slots + more, self._more(home, done), now_s)
+            is_sure, began = gained >= max(FULL_GAIN, 2.0 * error), self._first_bytes
+            waited = began.late or self._known.inside(done, self._costs)
+            if is_sure or (self._home >= self._most and began.on_time and not waited):
+                self._search_on(home, done, now_s)
                 return
             if not waited:
                 self._most = max(self._most, self.slots)
             if gained < TRIAL_GAIN:
-                harmed = self._late + self._on_time or int(done.samples)
+                harmed = self._harm(began.late)
         self._add(done)
         less = "gave less" if self._phase == "lower" else "gave no more"
         self._end_trial(now_s, f"{done.slots} at once {less} throughput", harmed)
 
-    def _end_trial(self, now_s: float, reason: str, harmed: int) -> bool:
+    def _harm(self, late: int) -> float:
+        return harm(self._home, self.slots, late, self._first_bytes.on_time or len(self._samples))
+
+    def _search_on(self, home: Round, done: Round, now_s: float) -> None:
+        """Begin the search again: a trial of more has gained nearly all."""
+        self._known = self._known.up_to(self._home)
+        self._add(done)
+        self._phase, self._most = "search", UNCAPPED
+        more = self.slots // (4 if self.slots >= STEP_FROM else 2)
+        self._set(self.slots + more, self._more(home, done), now_s)
+
+    def _end_trial(self, now_s: float, reason: str, harmed: float) -> bool:
         """Go back to the limit before it, or where the curve is now."""
         assert self._phase in ("higher", "lower")
         which: Trial = self._phase
@@ -583,8 +585,7 @@ class SlotLimit:
         self._pace.rebase()
         self._tries_soon = False
         self._before = self.slots if slots > self.slots else 0
-        self._late = self._on_time = self._ends = 0
-        self._firsts = []
+        self._first_bytes = FirstBytes()
         self.slots, self.reason, self.in_trial = slots, reason, in_trial
         self.changes += 1
         return True

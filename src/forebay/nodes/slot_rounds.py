@@ -216,6 +216,12 @@ class Costs:
         gained = 1.0 - log(self.stretch(high) / self.stretch(low)) / rise
         return gained, self.noise * sqrt(1.0 / low.samples + 1.0 / high.samples) / rise
 
+    def paced_gain(self, low: Round, high: Round, error: float, begun: int) -> tuple[float, float]:
+        """Return the same by the pace of streams, known to an error, and so many first bytes."""
+        rise = log(high.slots / low.slots)
+        doubt = error + self._share() * self.noise / sqrt(begun)
+        return self.gain(low, high)[0], doubt / rise
+
     def inside(self, one: Round, usual: float) -> float:
         """Return how many of a round wait inside the engine: by Little's law.
 

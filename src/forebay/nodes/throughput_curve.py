@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 WORSE: Final = 0.9
-"""A number beyond the best with less than this share of its throughput is too high."""
+"""Where a higher number has less than this share of the best one's throughput, none is followed
+beyond the best: how far the engine only shares what there is, nobody has seen."""
 SHARPNESSES: Final = (1.0, 1.4, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)
 DOUBT: Final = 3.0
 LIKELY_DOUBT: Final = 0.5
@@ -118,6 +119,10 @@ class Curve:
     12
     >>> Curve([Point(n, 1.0 + n / 4, 9) for n in (2, 4, 8, 16, 32)]).enough(0.9, 1024)
     32
+    >>> Curve([Point(n, max(1.0, n / 4), 9) for n in (2, 3, 8)]).enough(0.97, 64)
+    4
+    >>> Curve([Point(2, 1.0, 9), Point(3, 1.0, 9), Point(8, 3.0, 9)]).enough(0.97, 64)
+    3
     """
 
     def __init__(self, points: Sequence[Point], noise: float = 0.0) -> None:
@@ -131,12 +136,11 @@ class Curve:
         self._plausible = [one for one in fits if one.error <= least + DOUBT * variance]
         self._likely = [one for one in fits if one.error <= least + LIKELY_DOUBT * variance]
         best = max(points, key=lambda point: point.slots / point.stretch)
-        worse = [
-            int(point.slots) - 1
+        loses = any(
+            point.slots > best.slots and point.slots / point.stretch < WORSE * most
             for point in points
-            if point.slots > best.slots and point.slots / point.stretch < WORSE * most
-        ]
-        self._top = max(1, min([int(max(point.slots for point in points)), *worse]))
+        )
+        self._top = int(best.slots if loses else max(point.slots for point in points))
 
     def throughput(self, slots: float) -> float:
         return self._best.throughput(slots)
@@ -153,7 +157,7 @@ class Curve:
     def enough(self, share: float, ceiling: int) -> int:
         """Return the smallest number with this share of what there is up to a ceiling.
 
-        It is no higher than the highest that was measured, and below one that did clearly worse.
+        It is no higher than the highest that was measured, or the best if one did clearly worse.
         Of curves that fit about as well it is the one that needs the fewest: among few, one more
         makes first bytes a third later.
         """

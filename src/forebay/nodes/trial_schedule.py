@@ -14,8 +14,8 @@ TRIAL_SAMPLES: Final = 8
 FIRST_WAIT: Final[Mapping[Trial, int]] = {"higher": 3, "lower": 6}
 LAST_WAIT: Final = 24
 """How far trials that fail put off the next of their kind, in rounds of a trial."""
-HARM: Final = 40
-"""One first byte in so many may come in a trial of more that was of no use."""
+HARM: Final = 50
+"""One first byte in so many may come late for a trial of more that was of no use."""
 
 
 class TrialSchedule:
@@ -38,12 +38,12 @@ class TrialSchedule:
         self._seen = {"higher": 0, "lower": 0}
         self._waits = {which: rounds * _round(home) for which, rounds in FIRST_WAIT.items()}
 
-    def restart_capped(self, home: int, harmed: int) -> None:
+    def restart_capped(self, home: int, harmed: float) -> None:
         """Begin anew where the engine has said what it takes, with so many requests too many."""
         lower = self._waits["lower"]
         self.restart(home)
         self._waits["lower"] = max(lower, self._waits["lower"])
-        self._waits["higher"] = max(self._waits["higher"], HARM * harmed)
+        self._waits["higher"] = max(self._waits["higher"], int(HARM * harmed))
 
     def pause(self, until_s: float) -> None:
         self._paused_until_s = until_s
@@ -65,13 +65,26 @@ class TrialSchedule:
     def begin(self, which: Trial) -> None:
         self._seen[which] = 0
 
-    def put_off(self, which: Trial, home: int, harmed: int = 0) -> None:
+    def put_off(self, which: Trial, home: int, harmed: float = 0.0) -> None:
         """Have the next one come after what that has cost, or twice as many as before this one."""
         if harmed:
-            self._waits[which] = HARM * harmed
+            self._waits[which] = int(HARM * harmed)
         else:
             wait = max(_round(home), 2 * self._waits[which])
             self._waits[which] = min(LAST_WAIT * _round(home), wait)
+
+
+def harm(home: int, slots: int, late: int, on_time: int) -> float:
+    """Return what a trial of more has cost, in first bytes that came late.
+
+    Those above the limit that holds are late in any case; one that came in time counts by how much
+    of the engine they take.
+
+    >>> harm(home=8, slots=9, late=0, on_time=0), harm(home=8, slots=9, late=2, on_time=4)
+    (1, 2.5)
+    """
+    more = slots - home
+    return max(more, late + on_time * more / home)
 
 
 def _round(home: int) -> int:
