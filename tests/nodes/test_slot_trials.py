@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from statistics import median
 from typing import TYPE_CHECKING
@@ -88,3 +89,14 @@ def test_one_first_byte_in_fifty_comes_in_a_trial_of_no_use(
         more += limit.slots > settled and not before
         before = limit.slots > settled
     assert 10 <= more <= 2000 / 50
+
+
+def test_how_soon_more_is_tried_after_a_refusal_does_not_depend_on_how_fast_answers_come() -> None:
+    trials = []
+    for load in (ALIKE, replace(ALIKE, base_s=0.001, prompt_token_s=1e-6, output_token_s=1e-4)):
+        limit = SlotLimit()
+        run = Run(limit, 1, load)
+        slots = [one.slots for one in run.serve(refusing(8), 1000)]
+        assert max(slots[100:]) == 8  # nobody ends while more is tried: it is refused at once
+        trials.append(limit.changes)
+    assert trials[1] == pytest.approx(trials[0], rel=0.2)

@@ -101,8 +101,6 @@ LATE_MAX: Final[Mapping[Phase, int]] = {"search": 2, "higher": 1}
 KNOWN_MIN: Final = 3
 """Numbers that must have been measured before the limit follows their curve."""
 TIMEOUT_FACTOR: Final = 0.75
-REFUSAL_WAIT_S: Final = 20.0
-"""How long no more is tried after a refusal: the node rests for a second after each."""
 
 
 class SlotLimit:
@@ -285,7 +283,6 @@ class SlotLimit:
 
     def note_refused(self, now_s: float) -> bool:
         """Take a request that the node refused as one too many (429, 503)."""
-        self._trials.pause(now_s + REFUSAL_WAIT_S)
         reason = "the node refused a request as one too many"
         return self._cap(self.slots - 1, reason, now_s)
 
@@ -508,7 +505,7 @@ class SlotLimit:
 
     def _try(self, now_s: float) -> None:
         step = max(1, self.slots >> 3)
-        for which in self._trials.due(now_s):
+        for which in self._trials.due():
             self._trials.begin(which)
             slots = self.slots + step if which == "higher" else self.slots - step
             if slots > self.ceiling or (which == "lower" and self._would_lose(slots)):

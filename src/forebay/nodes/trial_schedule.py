@@ -24,14 +24,13 @@ class TrialSchedule:
     >>> schedule = TrialSchedule()
     >>> schedule.restart(home=4)
     >>> schedule.count(24)
-    >>> schedule.due(now_s=1.0)
+    >>> schedule.due()
     ['higher']
     """
 
     def __init__(self) -> None:
         self._seen: dict[Trial, int] = {"higher": 0, "lower": 0}  # answers since the last trial
         self._waits: dict[Trial, int] = {"higher": 0, "lower": 0}  # answers before the next
-        self._paused_until_s = 0.0
 
     def restart(self, home: int) -> None:
         """Begin anew at a limit that holds from now on."""
@@ -45,9 +44,6 @@ class TrialSchedule:
         self._waits["lower"] = max(lower, self._waits["lower"])
         self._waits["higher"] = max(self._waits["higher"], int(HARM * harmed))
 
-    def pause(self, until_s: float) -> None:
-        self._paused_until_s = until_s
-
     def count(self, answers: int) -> None:
         self._seen = {which: seen + answers for which, seen in self._seen.items()}
 
@@ -55,10 +51,8 @@ class TrialSchedule:
         """Return how many answers come before more is tried."""
         return self._waits["higher"] - self._seen["higher"]
 
-    def due(self, now_s: float) -> list[Trial]:
+    def due(self) -> list[Trial]:
         """Return what is to be tried, first that which was tried the longest ago."""
-        if now_s < self._paused_until_s:
-            return []
         due: list[Trial] = [one for one, seen in self._seen.items() if seen >= self._waits[one]]
         return sorted(due, key=lambda one: -self._seen[one])
 
