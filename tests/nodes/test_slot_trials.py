@@ -100,3 +100,17 @@ def test_how_soon_more_is_tried_after_a_refusal_does_not_depend_on_how_fast_answ
         assert max(slots[100:]) == 8  # nobody ends while more is tried: it is refused at once
         trials.append(limit.changes)
     assert trials[1] == pytest.approx(trials[0], rel=0.2)
+
+
+def test_a_trial_that_is_refused_is_no_news_but_fewer_than_before_are() -> None:
+    """Else the log has a line for each, every few seconds."""
+    limit = SlotLimit()
+    run = Run(limit, 1, ALIKE)
+    run.serve(refusing(16), 100)
+    assert limit.slots == 16
+    assert in_trial(run, limit, flat(64)) == 18
+    news = []
+    for _ in range(3):
+        limit.note_refused(1e6)
+        news.append((limit.slots, limit.in_trial))
+    assert news == [(17, True), (16, True), (15, False)]

@@ -125,6 +125,7 @@ class SlotLimit:
         """Whether it was set to see what becomes of it, or set back after that."""
         self._phase: Phase = "search"
         self._home = self.slots  # the limit that holds, while another is tried
+        self._told = self.slots  # the last that was not set for a trial
         self._since_s = 0.0  # when the limit was set
         self._skip = self.slots - 1  # samples of requests that started together, unlike later ones
         self._samples: list[Sample] = []
@@ -427,7 +428,7 @@ class SlotLimit:
         if self._phase != "search" or not self._known:
             harmed = self._harm(self._first_bytes.late) if self._phase == "higher" else 0.0
             self._settle(self._most, harmed)
-        return self._set(slots, reason, now_s)
+        return self._set(slots, reason, now_s, in_trial=self.in_trial and slots >= self._told)
 
     def _watch(self, done: Round, now_s: float) -> None:
         if self._took_off(done, now_s):
@@ -584,6 +585,7 @@ class SlotLimit:
         self._before = self.slots if slots > self.slots else 0
         self._first_bytes = FirstBytes()
         self.slots, self.reason, self.in_trial = slots, reason, in_trial
+        self._told = self._told if in_trial else slots
         self.changes += 1
         return True
 
