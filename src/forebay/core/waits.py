@@ -7,12 +7,14 @@ what these leave (`forebay.core.demand`), else by how much slower the queue move
 which is until one of those ends that run now, is overtaken like the others.
 Second, where users take turns, the time until the queue's clock reaches the entry's tag
 (`forebay.core.backlogs`), since later arrivals of others go first; at most twice what the clock's
-own speed says, and at most 1.5 x the longest wait there has lately been or that is going on: no
-queue gets much longer than it has been, all at once. Where a third of the first or more is what
-classes above will ask for, one forecast on top of the other is mostly too long, and the first alone
-too short: there it is their geometric mean. Promised is the raw estimate as corrected by
-`forebay.core.promises`, unless it is the first with such a third: there the outcomes of earlier
-waits tell what was asked for then, and the estimate what is asked for now.
+own speed says, and at most 2.2 x the longest wait there has lately been or that is going on: no
+queue gets much longer than it has been, all at once. It is trusted in part: the traffic that is
+forecast mostly ebbs or swells before it has all come, so that a forecast of four times the first
+comes true about three times. Where a third of the first or more is what classes above will ask for,
+one forecast on top of the other is mostly too long, and the first alone too short: there it is
+their geometric mean. Promised is the raw estimate as corrected by `forebay.core.promises`, unless
+it is the first with such a third: there the outcomes of earlier waits tell what was asked for then,
+and the estimate what is asked for now.
 """
 
 from __future__ import annotations
@@ -36,7 +38,11 @@ FAR: Final = 8
 SHARED: Final = 1.5
 """A class whose starts are so much further apart than services shares the slots with others."""
 CLOCK_MOST: Final = 2.0
-LONGEST_MOST: Final = 1.5
+LONGEST_MOST: Final = 2.2
+SHARED_LONGEST_MOST: Final = 1.5
+FORECAST_LEVEL: Final = 1.25
+FORECAST_POWER: Final = 0.6
+"""A forecast of x times what is ahead counts as 1.25 * x^0.6 times, as waits turned out."""
 RAW_MIN_S: Final = 0.001
 UNBOUNDED_S: Final = 1e9
 TINY: Final = 1e-9
@@ -110,11 +116,12 @@ def _raw_s(
     shared = slowness > SHARED * usual and queue.rank > 0
     forecast = shared and left is not None
     if shared:
-        raw_s = max(sure_s, min(raw_s, _longest_s(queue, account, now_s)))
+        raw_s = max(sure_s, min(raw_s, _longest_s(queue, account, now_s, SHARED_LONGEST_MOST)))
+    raw_s = raw_s if raw_s > RAW_MIN_S else RAW_MIN_S
     if distance > 0.0 and travel > 0.0 and account is not None:
         most_s = CLOCK_MOST * distance * work_s / (travel * slots)
         if most_s > raw_s:
-            most_s = min(most_s, _longest_s(queue, account, now_s))
+            most_s = min(most_s, _longest_s(queue, account, now_s, LONGEST_MOST))
         if most_s > raw_s:
             waiting = queue.waiting - queue.returned.count
             cost = queue.backlogs.owed / waiting if waiting > 0 else charged / starts
@@ -125,9 +132,10 @@ def _raw_s(
                 distance, ahead * cost, account, capacity, most_s, per_s
             )
             if flow_s > raw_s:
-                raw_s = sqrt(raw_s * flow_s) if forecast else flow_s
+                factor = FORECAST_LEVEL * (flow_s / raw_s) ** FORECAST_POWER
+                raw_s *= sqrt(factor) if forecast else factor
                 forecast = False
-    return (raw_s if raw_s > RAW_MIN_S else RAW_MIN_S), forecast
+    return raw_s, forecast
 
 
 def _sure_s(lane: Lane, ahead: int, slots: int, each_s: float, now_s: float) -> float:
@@ -140,7 +148,7 @@ def _sure_s(lane: Lane, ahead: int, slots: int, each_s: float, now_s: float) -> 
     return rounds_s + lane.times.free_s(index, slots, lane.running, now_s)
 
 
-def _longest_s(queue: WaitQueue, account: Account | None, now_s: float) -> float:
+def _longest_s(queue: WaitQueue, account: Account | None, now_s: float, factor: float) -> float:
     """Return the longest wait to reckon with, by those of late and those that are going on."""
     longest_s = queue.promises.longest_s()
     if longest_s <= 0.0:  # no wait has ended yet: as long as the lane has been seen to run
@@ -148,4 +156,4 @@ def _longest_s(queue: WaitQueue, account: Account | None, now_s: float) -> float
     oldest = account.head() if account is not None and account.live else queue.best()
     if oldest is not None and now_s - oldest.since_s > longest_s:
         longest_s = now_s - oldest.since_s
-    return LONGEST_MOST * longest_s if longest_s > 0.0 else UNBOUNDED_S
+    return factor * longest_s if longest_s > 0.0 else UNBOUNDED_S
