@@ -90,6 +90,20 @@ def test_short_instructions_that_all_share_do_not_keep_them_on_one_node() -> Non
     assert sorted(nodes) == ["a", "a", "b", "b"], "0.01 s are less than three others cost"
 
 
+@pytest.mark.parametrize(("tokens", "most"), [(100, 16), (2000, 25)])
+def test_a_burst_that_shares_its_beginning_is_spread_before_anything_is_measured(
+    tokens: int, most: int
+) -> None:
+    scheduler = Scheduler(Options())
+    for name in ("a", "b", "c", "d"):
+        scheduler.handle(NodeChanged(name, slots=64, models=("m",)), 0.0)
+    nodes = [
+        routed(scheduler.handle(prompt(str(n), 1, tokens=tokens), 0.1 * n))[str(n)].node
+        for n in range(60)
+    ]
+    assert max(nodes.count(name) for name in ("a", "b", "c", "d")) <= most
+
+
 def test_one_waits_for_a_cache_that_saves_more_than_the_wait() -> None:
     scheduler = two_nodes()
     node = routed(scheduler.handle(prompt("1", 1), 10.0))["1"].node

@@ -191,7 +191,8 @@ class Cluster:
         least, token_s, service_s = 0, 0.0, 0.0
         if by_prefix:
             least = _least_running(nodes, open_nodes)
-            token_s, service_s = lane.prefill.token_s(), lane.times.mean_s() or 0.0
+            token_s, mean_s = lane.prefill.token_s(), lane.times.mean_s()
+            service_s = prefixes.SERVICE_S if mean_s is None else mean_s
         favourite = self._affinities.get(affinity) if affinity else None
         for name in nodes if len(nodes) < len(open_nodes) else open_nodes:
             node = nodes.get(name)

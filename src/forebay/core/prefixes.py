@@ -26,6 +26,10 @@ TOKEN_S_MAX: Final = 0.02
 PRIOR_TOKENS: Final = 500.0
 """How much that guess weighs: like one request with a prompt of so many tokens. Not more, or a slow
 node with short prompts is taken for a fast one for hundreds of requests."""
+SERVICE_S: Final = 1.0
+"""What a request takes while none of its lane has ended, to weigh load against a cache: as long as
+5,000 prompt tokens at that first guess. With nothing here, all of a burst that share a beginning
+would start on one node."""
 HOLD_S_MIN: Final = 0.05
 """Nobody waits for a cache that saves less: a person does not notice it, and to keep a request back
 costs more than to start it."""
