@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import json
+import random
+from base64 import b64encode
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.core.prefixes import PARTS_MAX
-from forebay.relay.prefix import BLOCK_BYTES, BYTES_MAX, BYTES_MIN, NO_PREFIX, PrefixHasher
+from forebay.relay.fields import prompt_tokens
+from forebay.relay.prefix import (
+    BLOCK_BYTES,
+    BYTES_MAX,
+    BYTES_MIN,
+    NO_PREFIX,
+    Prefix,
+    PrefixHasher,
+)
 
 HASHER = PrefixHasher(b"key")
 LONG = "The forebay is the still water above the turbines. " * 50
 
 
+def read(body: bytes, model: str = "m", hasher: PrefixHasher = HASHER) -> Prefix:
+    return hasher.read(model, body, prompt_tokens(body))
+
+
 def chain(model: str = "m", **body: Any) -> tuple[int, ...]:
-    return HASHER.read(model, json.dumps(body).encode())[0]
+    return read(json.dumps(body).encode(), model)[0]
 
 
 def messages(*texts: str) -> list[dict[str, str]]:
@@ -70,25 +84,50 @@ def test_items_of_a_responses_call_are_its_messages() -> None:
 
 def test_models_and_fleets_share_no_hash() -> None:
     body = json.dumps({"messages": messages(LONG, "hi")}).encode()
-    chains = [HASHER.read("m", body), HASHER.read("n", body), PrefixHasher(b"k").read("m", body)]
+    chains = [read(body), read(body, "n"), read(body, hasher=PrefixHasher(b"k"))]
     assert len({one for hashes, _ in chains for one in hashes}) == 6
 
 
 def test_the_sizes_are_tokens_of_the_parts() -> None:
-    hashes, sizes = HASHER.read("m", json.dumps({"messages": messages(LONG, "hi")}).encode())
+    hashes, sizes = read(json.dumps({"messages": messages(LONG, "hi")}).encode())
     assert len(hashes) == len(sizes)
     assert sizes[0] > 600 > 20 > sizes[1] > 5
+
+
+def picture(seed: int, size: int = 90_000) -> dict[str, Any]:
+    data = b64encode(random.Random(seed).randbytes(size)).decode()
+    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
+
+
+def test_a_picture_is_in_the_hash_but_not_in_the_size() -> None:
+    def asked(seed: int) -> bytes:
+        content = [{"type": "text", "text": LONG}, picture(seed)]
+        said = [{"role": "user", "content": content}, *messages("a cat", "sure?")]
+        return json.dumps({"model": "m", "messages": said}).encode()
+
+    body = asked(1)
+    hashes, sizes = read(body)
+    assert len(LONG) // 4 <= sizes[0] <= prompt_tokens(body) < 2_500
+    assert sum(sizes) <= prompt_tokens(body)
+    assert not set(hashes) & set(read(asked(2))[0])
+
+
+@given(st.lists(st.sampled_from([0, 300, 3_000, 6_000, 9_000, 20_000]), min_size=1, max_size=9))
+def test_the_parts_have_no_more_tokens_than_the_prompt(pictures: list[int]) -> None:
+    said = [{"role": "user", "content": [picture(7, size)]} for size in pictures]
+    body = json.dumps({"messages": [*messages(LONG), *said, *messages(LONG)]}).encode()
+    assert sum(read(body)[1]) <= prompt_tokens(body)
 
 
 def test_a_list_of_many_small_things_is_not_looked_at_one_by_one() -> None:
     for name in ("messages", "input"):
         body = json.dumps({name: [0] * 50_000}, separators=(",", ":")).encode()
         assert BYTES_MIN < len(body) < BYTES_MAX
-        assert HASHER.read("m", body) == NO_PREFIX
+        assert read(body) == NO_PREFIX
 
 
 def test_what_is_too_short_or_too_long_or_no_prompt_has_none() -> None:
     too_long = json.dumps({"prompt": "x" * BYTES_MAX}).encode()
     odd = [b"{}", b"[]" + b" " * 3000, b'{"messages":7%s}' % (b" " * 3000), b"\xff" * 3000]
     for body in (too_long, *odd):
-        assert HASHER.read("m", body) == NO_PREFIX
+        assert read(body) == NO_PREFIX

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from forebay.core.prefixes import PARTS_MAX
+from forebay.relay.fields import prompt_tokens
 
 BYTES_MIN: Final = 512
 """A shorter prompt is not worth 10 us here. One of this size has about a hundred tokens: 20 ms on
@@ -53,8 +54,11 @@ class PrefixHasher:
         """Gateways that share a queue have the same `key`."""
         self._start = sha256(key)
 
-    def read(self, model: str, body: bytes) -> Prefix:
-        """Return the chain of a body that has been read; an empty one where it is of no use."""
+    def read(self, model: str, body: bytes, tokens: int) -> Prefix:
+        """Return the chain of a body that has been read; an empty one where it is of no use.
+
+        `tokens`: how many the whole is taken for; its parts have no more together.
+        """
         size = len(body)
         if not BYTES_MIN <= size <= BYTES_MAX:
             return NO_PREFIX
@@ -66,12 +70,16 @@ class PrefixHasher:
             return NO_PREFIX  # not what it should be: its node will say so
         state = self._start.copy()
         state.update(model.encode(errors="replace"))
+        has_base64 = tokens < size // TOKEN_BYTES
         hashes: list[int] = []
         sizes: list[int] = []
         for part in _parts(prompt):
             state.update(part)
             hashes.append(int.from_bytes(state.digest()[:HASH_BYTES], "little"))
             sizes.append(len(part) // TOKEN_BYTES)
+            if has_base64:
+                sizes[-1] = min(prompt_tokens(part), tokens)
+                tokens -= sizes[-1]
         return tuple(hashes), tuple(sizes)
 
 

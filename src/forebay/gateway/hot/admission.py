@@ -117,7 +117,7 @@ class Admission:
         if nodes.has_absences and not fallbacks and nodes.lacks_route(model, family.name, route):
             return Problem("route_not_supported", missing_route_message(route), "model")
         request_id = self.unique_id(caller.request_id)
-        prefix = self._prefix(model, family.name, body) if nodes.several else NO_PREFIX
+        chain = self._chain(model, family.name, body, prompt_tokens) if nodes.several else NO_PREFIX
         arrival = Arrived(  # by position: msgspec takes a microsecond more by name
             request_id,
             model,
@@ -135,7 +135,7 @@ class Admission:
             False,  # patient
             "",  # request_id
             caller.return_ticket,
-            prefix[0], prefix[1],
+            chain[0], chain[1],
         )  # fmt: skip
         return InferenceCall(
             arrival,
@@ -150,10 +150,10 @@ class Admission:
             frame=frame,
         )
 
-    def _prefix(self, model: str, family: str, body: bytes) -> Prefix:
+    def _chain(self, model: str, family: str, body: bytes, tokens: int) -> Prefix:
         """Return a prompt as the core compares it, where several nodes could serve it."""
         shared = self._relay.nodes.serve_several(model, family)
-        return self._prefixes.read(model, body) if shared else NO_PREFIX
+        return self._prefixes.read(model, body, tokens) if shared else NO_PREFIX
 
     def resolve(self, asked: str) -> tuple[str, tuple[str, ...]]:
         """Return the model that a name stands for, and what may run instead of it."""
