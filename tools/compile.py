@@ -44,7 +44,7 @@ HOT = {
         "borrowed_slots", "follower", "loan_reports", "local_ticket", "wait_limits",
     ),
     "coordination/leader": (
-        "deferred_rejections", "leader", "lending", "members", "tickets",
+        "deferred_decisions", "leader", "lending", "members", "tickets",
     ),
     "coordination/protocol": ("wire_ids",),
     "relay": (

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from forebay.coordination.follower.follower import Follower
-from forebay.coordination.leader import deferred_rejections
+from forebay.coordination.leader import deferred_decisions
 from forebay.coordination.protocol.wire_ids import WireIds
 from forebay.coordination.replica import Replica
 from forebay.core import Arrived, Options
@@ -100,7 +100,7 @@ def test_loans_that_never_end_are_caught(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_refusals_beside_slots_on_loan_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     play(random_plan(SNUBBED))
-    monkeypatch.setattr(deferred_rejections, "AVOIDABLE", ())
+    monkeypatch.setattr(deferred_decisions, "AVOIDABLE", ())
     assert "refused beside a free slot" in str(FleetSimulation(random_plan(SNUBBED)).run().problems)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
-from math import isnan
+from math import inf, isnan
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -20,6 +20,8 @@ from forebay.core.retries import NOWHERE
 from forebay.errors import InvariantBroken
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from forebay.core.actions import RejectCode, WaitReason
     from forebay.core.book import Book
     from forebay.core.entries import Entry
@@ -89,6 +91,33 @@ class Arrivals:
                 book.start(book.accept(arrival, lane, queue), node)
                 return
         self._wait_or_refuse(arrival, lane)
+
+    def better_on_loan(self, arrival: Arrived, names: Iterable[str]) -> tuple[str, float]:
+        """Return the node with idle slots on loan that an arrival had better wait for, if any."""
+        book, cluster = self._book, self._book.cluster
+        lane = cluster.lanes.get((arrival.model, arrival.family))
+        if lane is None:
+            return "", 0.0
+        lent: dict[str, Node] = {}
+        for name in names:
+            node = lane.nodes.get(name)
+            if node is not None and name not in cluster.open and node.would_open(book.now_s):
+                lent[name] = node
+        if not lent:
+            return "", 0.0
+        queue = lane.queues[book.rank_of(arrival)]
+        here = book.choose(queue, arrival, NOWHERE)
+        cluster.open, open_nodes = {**cluster.open, **lent}, cluster.open
+        there = book.choose(queue, arrival, NOWHERE)
+        cluster.open = open_nodes
+        if there is None or there.name not in lent:
+            return "", 0.0
+        if cluster.favourite(arrival.affinity) == there.name:
+            return there.name, inf
+        more = there.prefixes.cached_tokens(arrival)
+        if here is not None:
+            more -= here.prefixes.cached_tokens(arrival)
+        return there.name, float(max(0, more)) * lane.prefill.token_s()
 
     def resume(self, event: Resumed) -> None:
         """Take over a ticket of another core, with its old place and age; nobody is told.

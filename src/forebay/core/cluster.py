@@ -193,7 +193,7 @@ class Cluster:
             least = _least_running(nodes, open_nodes)
             token_s, mean_s = lane.prefill.token_s(), lane.times.mean_s()
             service_s = prefixes.SERVICE_S if mean_s is None else mean_s
-        favourite = self._affinities.get(affinity) if affinity else None
+        favourite = self.favourite(affinity) if affinity else None
         for name in nodes if len(nodes) < len(open_nodes) else open_nodes:
             node = nodes.get(name)
             if node is None or name not in open_nodes or (excluded and name in excluded):
@@ -223,6 +223,10 @@ class Cluster:
         known[affinity] = node.name
         while len(known) > self.options.affinities_max:
             del known[next(iter(known))]
+
+    def favourite(self, affinity: str) -> str | None:
+        """Return where an affinity was served last, if that is remembered."""
+        return self._affinities.get(affinity)
 
     def forget_if_unused(self, lane: Lane) -> None:
         """Drop a lane that no node lists, once nothing is left in it."""

@@ -90,6 +90,12 @@ class Node:
             and now_s >= self.rest_until_s
         )
 
+    def would_open(self, now_s: float) -> bool:
+        """Say whether a new request might start here now, were no slot lent that is not filled."""
+        return (
+            len(self.leases) < self.slots and self.state == "online" and now_s >= self.rest_until_s
+        )
+
     def has_room(self) -> bool:
         """Say whether a slot is neither leased nor lent."""
         return len(self.leases) + self.lent < self.slots

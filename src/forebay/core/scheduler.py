@@ -42,6 +42,7 @@ from forebay.core.view import audit, describe, snapshot
 from forebay.errors import NotAllowed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import TypeAlias
 
     from forebay.core.actions import Action
@@ -127,6 +128,15 @@ class Scheduler:
     def next_deadline_s(self) -> float | None:
         """Return when to post `Ticked` if nothing else happens, or None for never."""
         return self._book.timers.next_live_s()
+
+    def better_on_loan(self, arrival: Arrived, nodes: Iterable[str]) -> tuple[str, float]:
+        """Return which of `nodes` an arrival had better wait for, and how many seconds that saves.
+
+        Free slots of these nodes are lent, but idle. One is better if the session of the arrival is
+        there, which is worth any time (`inf`), or more of its prompt than where it would start now.
+        Without such a node it returns `("", 0.0)`.
+        """
+        return self._arrivals.better_on_loan(arrival, nodes)
 
     def _handle_other(self, event: Event) -> None:
         match event:

@@ -8,7 +8,7 @@ import pytest
 
 from forebay.coordination.follower.local_ticket import LocalTicket
 from forebay.coordination.follower.wait_limits import GRACE_S, SWEEP_SLACK, WaitLimits
-from forebay.coordination.leader.deferred_rejections import DEFER_S
+from forebay.coordination.leader.deferred_decisions import DEFER_S
 from forebay.core import Arrived, Expire, Finished, NodeChanged, Returned, Route
 
 from ..pair import LocalFleet, LocalReplica

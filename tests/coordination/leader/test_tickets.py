@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from forebay.coordination.leader.tickets import FleetTicket, FleetTickets, Member, able
+from forebay.coordination.leader.tickets import (
+    FleetTicket,
+    FleetTickets,
+    Member,
+    able,
+    goes_by_node,
+)
 from forebay.coordination.protocol.messages import About
 from forebay.core import Arrived, NodeChanged
 
@@ -71,8 +77,15 @@ def test_leaving_a_node_twice_counts_once() -> None:
 
 
 def test_able_nodes_serve_the_family_and_one_of_the_models() -> None:
-    tickets, a = FleetTickets(), member("a-1")
-    assert able(added(tickets, a, Arrived("x", "llama")), (GPU, OTHER)) == ["gpu"]
-    assert able(added(tickets, a, Arrived("y", "qwen")), (GPU, OTHER)) == []
+    assert able(Arrived("x", "llama"), (GPU, OTHER)) == ["gpu"]
+    assert able(Arrived("y", "qwen"), (GPU, OTHER)) == []
     fallback = Arrived("z", "qwen", "ollama", fallbacks=("llama",))
-    assert able(added(tickets, a, fallback), (GPU, OTHER)) == ["other"]
+    assert able(fallback, (GPU, OTHER)) == ["other"]
+
+
+def test_a_session_goes_by_node_where_several_could_serve_it_and_a_cached_prompt_always() -> None:
+    twin = NodeChanged("twin", slots=1, models=("llama",))
+    plain, session = Arrived("x", "llama"), Arrived("y", "llama", affinity="s")
+    cached = Arrived("z", "llama", prefix=(1,), prefix_tokens=(10,))
+    assert [goes_by_node(one, (GPU, OTHER)) for one in (plain, session, cached)] == [0, 0, 1]
+    assert [goes_by_node(one, (GPU, twin)) for one in (plain, session, cached)] == [0, 1, 1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -126,6 +126,34 @@ async def test_the_slot_of_a_worker_that_died_is_free_long_before_a_lease_is_ove
     await group.die(second)
     await until(lambda: first.routed == ["b"])
     assert asyncio.get_running_loop().time() - died_s < LEASE_S / 3
+
+
+@pytest.mark.parametrize(
+    "by_node", [{"affinity": "s"}, {"prefix": (1, 2), "prefix_tokens": (1000, 1000)}]
+)
+async def test_each_turn_of_a_conversation_runs_where_the_last_one_did(
+    group: Group, by_node: dict[str, Any]
+) -> None:
+    nodes = [NodeChanged(name, slots=2, models=("llama",)) for name in ("gpu1", "gpu2")]
+    hands = [await group.start(nodes[0]), await group.start(nodes[0])]
+    for hand in hands:
+        hand.post(nodes[1])
+    await group.settled()
+    used = []
+    for number in range(12):
+        hand, other = hands[number % 2], hands[(number // 2) % 2]
+        name, plain = f"turn{number}", f"plain{number}"
+        hand.post(Arrived(name, "llama", prompt_tokens=2000, **by_node))
+        other.post(Arrived(plain, "llama"))
+        await until(lambda hand=hand, name=name: name in hand.routed)  # type: ignore[misc]
+        await until(lambda other=other, name=plain: name in other.routed)  # type: ignore[misc]
+        routes = [one for one in hand.actions if isinstance(one, Route)]
+        used += [one.node for one in routes if one.id == name]
+        hand.post(Finished(name, True, 2000, 10))
+        other.post(Finished(plain))
+        for one in hands:  # the leader has heard of both
+            await one.snapshot()
+    assert len(set(used)) == 1
 
 
 async def test_what_waits_keeps_its_order_when_the_leader_dies(group: Group) -> None:

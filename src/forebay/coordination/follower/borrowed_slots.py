@@ -5,8 +5,8 @@ once is refused here, and the caller asks the leader instead. So the choice of a
 same rules wherever it is made.
 
 A loan is used only for what needs no knowledge of other replicas: no job (they take what all leave
-over), no cap or rate per key, no return ticket to be spent, no prompt that a node may have cached,
-and on a node that swaps models only for those in memory.
+over), no cap or rate per key, no return ticket to be spent, no session and no prompt that one of
+several nodes may have, and on a node that swaps models only for those in memory.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from forebay.coordination.leader.tickets import goes_by_node
 from forebay.core import (
     Arrived,
     Finished,
@@ -81,6 +82,8 @@ class BorrowedSlots:
     def start(self, arrival: Arrived, now_s: float) -> Route | None:
         """Start an arrival on a borrowed slot, if one is free for it."""
         if not self.idle or not _is_plain(arrival) or arrival.key in self.paced:
+            return None
+        if arrival.affinity and goes_by_node(arrival, self._views.values()):
             return None
         if arrival.fallbacks:
             arrival = replace(arrival, fallbacks=())

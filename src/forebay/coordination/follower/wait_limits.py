@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING
 
-from forebay.coordination.leader.deferred_rejections import DEFER_S
+from forebay.coordination.leader.deferred_decisions import DEFER_S
 from forebay.core import Expire
 
 if TYPE_CHECKING:

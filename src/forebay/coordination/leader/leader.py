@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from forebay.coordination.leader.deferred_rejections import DeferredRejections
+from forebay.coordination.leader.deferred_decisions import DeferredDecisions
 from forebay.coordination.leader.lending import Lending
 from forebay.coordination.leader.members import Members
 from forebay.coordination.leader.node_views import NodeViews
@@ -94,7 +94,7 @@ class Leader:
         self._views = NodeViews()
         self._scheduler = Scheduler(options, first_seq(epoch), self._reaches, token_bytes(16))
         self._lending = Lending(options, self.members, self._tickets, self._views, to_all=borrows)
-        self._deferred = DeferredRejections()
+        self._deferred = DeferredDecisions()
         self._takeover: Takeover | None = Takeover({about.member, *expected}, 0.0)
         self._next_silence_s = 0.0  # when to look next for replicas that are silent
         self._counts = FleetTotals()
@@ -239,12 +239,12 @@ class Leader:
         self._lending.note_change(change)
 
     def _free(self, node: str, slots: int, now_s: float) -> None:
-        """Free slots: first for those that wait, then for deferred rejections."""
+        """Free slots: first for those that wait, then for deferred decisions."""
         self._handle(Lent(node, -slots), now_s)
         self._retry_deferred(node, slots, now_s)
 
     def _retry_deferred(self, node: str, slots: int, now_s: float) -> None:
-        """Decide again about deferred rejections, as long as there are slots for them."""
+        """Decide again about deferred tickets, as long as there are slots for them."""
         for ticket in self._deferred.fitting(self._views.merged.get(node)):
             if slots > 0:
                 self._decide(ticket, ticket.arrival, now_s)
@@ -259,10 +259,32 @@ class Leader:
             self._tickets.resume(ticket, item)
             if item.lent:
                 self._lending.loans.use(member.about.member, item.node, now_s)
+        elif self._waits_for_loan(ticket, item, now_s):
+            return
         self._decide(ticket, item, now_s)
-        if self._borrows and isinstance(item, Resumed) and item.lent:
-            # It was told of late, so that what it uses seemed idle.
-            for deferred in self._deferred.fitting(self._views.merged.get(item.node)):
+        if isinstance(item, Resumed) and item.lent:
+            self._note_use(item.node, now_s)
+
+    def _waits_for_loan(self, ticket: FleetTicket, arrival: Arrived, now_s: float) -> bool:
+        """Let a newcomer wait for a moment for the node with its session, or with its prompt.
+
+        Where the free slots of that node are all on loan; the leader can have them back.
+        """
+        if not (arrival.prefix or arrival.affinity):
+            return False
+        nodes = self._lending.idle_for(arrival)
+        if not nodes:
+            return False
+        node, saves_s = self._scheduler.better_on_loan(arrival, nodes)
+        return saves_s > 0.0 and self._deferred.want(ticket, node, saves_s, self._lending, now_s)
+
+    def _note_use(self, node: str, now_s: float) -> None:
+        """Decide again about what is deferred for a node of which a lent slot is in use.
+
+        Where short requests are told of late, what it uses seemed idle.
+        """
+        for deferred in self._deferred.fitting(self._views.merged.get(node)):
+            if self._borrows if not deferred.wanted else not self._lending.idle_of((node,)):
                 self._decide(deferred, deferred.arrival, now_s)
 
     def _take_ended(self, member: Member, item: RanOnLoan, now_s: float) -> None:
@@ -278,7 +300,9 @@ class Leader:
             self._counts.add_more(member.about.member, item.count - 1, ok=item.event.ok)
 
     def _decide(self, ticket: FleetTicket, event: Arrived | Resumed, now_s: float) -> None:
-        """Have the core decide about a new ticket, or one that it rejected before."""
+        """Have the core decide about a new ticket, or one that was deferred."""
+        if ticket.wanted:
+            self._deferred.drop(ticket)
         if not self._handle(event, now_s) and self._tickets.get(ticket.id) is ticket:
             self._close(ticket)
             ticket.member.out.append(Reject(ticket.id, "internal_error"))
@@ -315,7 +339,7 @@ class Leader:
         if node and not lent:
             self._retry_deferred(node, 1, now_s)
             if isinstance(event, Finished):
-                stays = self._lending.extend_loan(ticket.member, node, now_s)
+                stays = self._lending.extend_loan(ticket, node, now_s)
                 if stays is not None:
                     self._handle(stays, now_s)
 
@@ -380,7 +404,7 @@ class Leader:
                 self._handle(lent, now_s)
 
     def tick(self, now_s: float) -> None:
-        """Do what is due: in the core, deferred rejections, replicas that are silent."""
+        """Do what is due: in the core, deferred decisions, replicas that are silent."""
         if self._takeover is not None and self._takeover.is_over(now_s):
             self._take_over(self._takeover, now_s)
         self._handle(Ticked(), now_s)

@@ -2,7 +2,9 @@
 
 Two rules, both only for nodes that nobody waits for:
 
-1. A slot stays with the replica that used it last: its next request is likely to need it.
+1. A slot stays with the replica that used it last: its next request is likely to need it. But not
+   after a request that goes by node, for a session or a cached prompt: the leader alone knows where
+   the next such request must go, which then would find its node full.
 2. Three times a lease every other replica gets an equal part of what is idle; what it has beyond
    that and has not used for a lease is recalled.
 
@@ -16,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forebay.coordination.leader.takeover import WITHHELD
-from forebay.coordination.leader.tickets import able
+from forebay.coordination.leader.tickets import able, goes_by_node
 from forebay.coordination.protocol.messages import Lend, Recall
 from forebay.core import Expire, Lent, NodeRemoved
 
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
 
     from forebay.coordination.leader.members import Members
     from forebay.coordination.leader.node_views import NodeViews
-    from forebay.coordination.leader.tickets import FleetTicket, FleetTickets, Member
-    from forebay.core import NodeChanged, Options, Reject
+    from forebay.coordination.leader.tickets import FleetTicket, FleetTickets
+    from forebay.core import Arrived, NodeChanged, Options, Reject
 
 
 class Loan:
@@ -201,13 +203,13 @@ class Lending:
             self.loans.queue_is_full = False
         elif ending.code == "queue_full":
             self.loans.queue_is_full = True
-            self._recall(self.loans.nodes())
+            self.recall(self.loans.nodes())
 
     def note_change(self, change: NodeChanged | NodeRemoved) -> None:
         """Recall the loans of a node that is gone, fails or has shrunk."""
         busy = self._tickets.busy(change.name)
         if isinstance(change, NodeRemoved) or self.loans.must_recall(change, busy):
-            self._recall([change.name])
+            self.recall([change.name])
 
     def recall_for_waiting(self, ticket: FleetTicket) -> None:
         """Recall what a ticket could use, if it waits."""
@@ -216,22 +218,32 @@ class Lending:
 
     def recall_for(self, ticket: FleetTicket) -> frozenset[str]:
         """Recall what a ticket could use; return the nodes."""
-        names = able(ticket, self.loans.of(self._views.merged))
-        self._recall(names)
+        names = able(ticket.arrival, self.loans.of(self._views.merged))
+        self.recall(names)
         return frozenset(names)
+
+    def idle_for(self, arrival: Arrived) -> list[str]:
+        """Return the nodes with idle slots on loan that a ticket could use, where none waits."""
+        nodes = [
+            node for node in self.loans.of(self._views.merged) if self.loans.idle_of(node.name)
+        ]
+        return able(arrival, [node for node in nodes if not self._tickets.is_wanted(node)])
 
     def idle_of(self, nodes: Iterable[str]) -> int:
         """Return how many slots of some nodes seem idle on loan."""
         return sum(map(self.loans.idle_of, nodes))
 
-    def _recall(self, nodes: Iterable[str]) -> None:
+    def recall(self, nodes: Iterable[str]) -> None:
         for name, recall in self.loans.recall(nodes):
             self._members.send_to(name, recall)
 
-    def extend_loan(self, member: Member, node: str, now_s: float) -> Lent | None:
+    def extend_loan(self, ticket: FleetTicket, node: str, now_s: float) -> Lent | None:
         """Lend a slot to the replica that just used it, where nothing waits for it."""
-        name, loans, view = member.about.member, self.loans, self._views.merged.get(node)
+        member, loans, view = ticket.member, self.loans, self._views.merged.get(node)
+        name = member.about.member
         if not (self._to_all or name != self._members.me):
+            return None
+        if goes_by_node(ticket.arrival, self._views.merged.values()):
             return None
         if view is None or not loans.may_extend(name, node):
             return None
@@ -249,7 +261,7 @@ class Lending:
         for node in self._views.merged.values():
             busy = self._tickets.busy(node.name)
             if self.loans.must_recall(node, busy) or self._tickets.is_wanted(node):
-                self._recall([node.name])
+                self.recall([node.name])
                 continue
             others = [name for name in members if self._views.reaches(name, node.name)]
             for name, order in self.loans.balance(node, busy, others, patience_s, now_s):

@@ -43,7 +43,7 @@ class Member:
 class FleetTicket:
     """One ticket of any replica."""
 
-    __slots__ = ("arrival", "asked_until_s", "id", "lent", "member", "node", "waiting")
+    __slots__ = ("arrival", "asked_until_s", "id", "lent", "member", "node", "waiting", "wanted")
 
     def __init__(self, arrival: Arrived, member: Member) -> None:
         self.arrival = arrival
@@ -51,6 +51,7 @@ class FleetTicket:
         self.id = arrival.id
         self.waiting = False
         self.asked_until_s = inf  # until when it is asked for again, once it was refused
+        self.wanted = ""  # the node with idle slots on loan for which its decision is deferred
         self.node = ""  # where it runs
         self.lent = False  # on a slot that is lent to its replica
 
@@ -143,11 +144,19 @@ class FleetTickets:
         )
 
 
-def able(ticket: FleetTicket, nodes: Iterable[NodeChanged]) -> list[str]:
+def able(arrival: Arrived, nodes: Iterable[NodeChanged]) -> list[str]:
     """Return the nodes that a ticket could run on."""
-    family, models = ticket.arrival.family, ticket.models
+    family, models = arrival.family, (arrival.model, *arrival.fallbacks)
     return [
         node.name
         for node in nodes
         if family in node.families and any(model in node.models for model in models)
     ]
+
+
+def goes_by_node(arrival: Arrived, nodes: Iterable[NodeChanged]) -> bool:
+    """Say whether it matters on which node a ticket runs: for its session, or a cached prompt.
+
+    Only prompts that several nodes could serve have a prefix.
+    """
+    return bool(arrival.prefix) or (bool(arrival.affinity) and len(able(arrival, nodes)) > 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from forebay.coordination.leader.deferred_rejections import DEFER_S
+from forebay.coordination.leader.deferred_decisions import DEFER_S
 from forebay.core import (
     Arrived,
     Cancelled,
