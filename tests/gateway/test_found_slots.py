@@ -6,14 +6,14 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+import pytest
+
 from forebay.nodes.slot_limit import SlotLimit
 
 from .conftest import OK
 from .hot.test_users_and_keys import A, key, start
 
 if TYPE_CHECKING:
-    import pytest
-
     from forebay.nodes.slot_limit import Silent
     from forebay.nodes.stream_pace import Stream
     from forebay.testing import Call, FakeNode, RawClient
@@ -171,14 +171,16 @@ async def test_requests_that_wait_for_the_rate_of_their_key_change_nothing(rig: 
     assert (await shown(rig))[0] == 2
 
 
-async def refused_in_a_trial(rig: Rig, **headers: str) -> tuple[FakeNode, RawClient, Call]:
+async def refused_in_a_trial(
+    rig: Rig, status: int = 429, **headers: str
+) -> tuple[FakeNode, RawClient, Call]:
     """Have the second of two at once refused, where one is known to run: what waits, what runs."""
     node = await rig.node(kind="openai")
     await rig.start(node)
     await answered(rig, node, 3)
     _, runs = await rig.run(node)
     waits, call = await rig.run(node)
-    await call.answer({"error": "busy"}, status=429, headers=headers)
+    await call.answer({"error": "busy"}, status=status, headers=headers)
     await rig.wait_until("waiting", 1)
     assert await shown(rig) == (1, "the node refused a request as one too many")
     return node, waits, runs
@@ -193,11 +195,24 @@ async def test_a_node_that_refuses_in_a_trial_gets_one_less_and_the_request_its_
     assert (await waits.reply()).status == 200
 
 
-async def test_a_node_that_says_how_long_it_wants_no_more_gets_that_in_a_trial_too(
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_refusal_that_a_trial_asked_for_rests_the_node_not_even_if_it_says_for_how_long(
+    rig: Rig, status: int
+) -> None:
+    """It says when to come again with one more; what the node runs anyway goes on."""
+    node, waits, runs = await refused_in_a_trial(rig, status, **{"retry-after": "10"})
+    await runs.answer(OK)
+    await (await node.next_call()).answer(OK)
+    assert (await waits.reply()).status == 200
+
+
+async def test_a_refusal_that_no_trial_asked_for_rests_the_node_as_long_as_it_says(
     rig: Rig,
 ) -> None:
-    node, waits, runs = await refused_in_a_trial(rig, **{"retry-after": "5"})
-    await runs.answer(OK)
+    node, waits, runs = await refused_in_a_trial(rig)
+    await runs.answer(OK)  # and now one is known to be what it takes
+    call = await node.next_call()
+    await call.answer({"error": "busy"}, status=429, headers={"retry-after": "5"})
     await rig.wait_until("processing", 0)
     rig.clock.advance(4.9)
     await rig.wait_until("waiting", 1)

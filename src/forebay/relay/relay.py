@@ -24,7 +24,7 @@ from forebay.core import (
     Snapshot,
     Wait,
 )
-from forebay.relay.answer import BUSY_S, busy_s
+from forebay.relay.answer import busy_s
 from forebay.relay.exchange import Exchange
 from forebay.relay.problem import WORDS, Problem
 from forebay.relay.reservation import Reservation
@@ -227,12 +227,15 @@ class Relay:
     def rest_node(
         self, name: str, backend: Backend | None, retry_after: bytes | None, started_s: float
     ) -> None:
-        """Let a node rest that says it is busy, unless another has taken over its name."""
+        """Let a node rest that says it is busy, unless another has taken over its name.
+
+        One that refuses what a trial of more sent there has said no more than that, however long
+        it asks for: what it runs may go on, and so may what is sent when one of these ends.
+        """
         if self.nodes.get(name) is not backend:
             return
-        needs_no_rest, rest_s = self.nodes.busy(name, started_s), busy_s(retry_after)
-        if rest_s > BUSY_S or not needs_no_rest:
-            self.post(NodeRested(name, rest_s))
+        if not self.nodes.busy(name, started_s):
+            self.post(NodeRested(name, busy_s(retry_after)))
 
     def stop_clocks(self, exchange: Exchange) -> None:
         self.runs.discard(exchange)
