@@ -15,6 +15,7 @@ from .hot.test_users_and_keys import A, key, start
 
 if TYPE_CHECKING:
     from forebay.nodes.slot_limit import Silent
+    from forebay.nodes.slot_rounds import Sample
     from forebay.nodes.stream_pace import Stream
     from forebay.testing import Call, FakeNode, RawClient
 
@@ -128,6 +129,94 @@ async def test_how_far_streams_have_come_is_told_when_one_begins_and_when_one_en
     await other.end()
     assert await second.chunk() is None
     assert told[3:] == [[]]
+
+
+async def swapping(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> tuple[FakeNode, list[str]]:
+    """Start a node that loads models one at a time; return it and what its limit will be told."""
+    told: list[str] = []
+
+    def note(_: SlotLimit, sample: Sample, *__: object) -> bool:
+        told.append(f"{sample.model} answered")
+        return False
+
+    def note_first_byte(_: SlotLimit, model: str, *__: object) -> bool:
+        told.append(f"{model} began")
+        return False
+
+    def note_silent(_: SlotLimit, streams: list[Silent], __: float) -> bool:
+        told.extend(f"{model} silent" for model, *_ in streams)
+        return False
+
+    node = await rig.node(kind="ollama", models=["m", "other"])
+    node.loaded = ["m"]
+    await rig.start(node)
+    await answered(rig, node, 5)
+    assert await shown(rig) == (2, "the first answers came with 1 at once")
+    for name, noted in (
+        ("note", note),
+        ("note_first_byte", note_first_byte),
+        ("note_silent", note_silent),
+    ):
+        monkeypatch.setattr(SlotLimit, name, noted)
+    return node, told
+
+
+async def stream(rig: Rig, node: FakeNode, model: str, seconds: float) -> None:
+    """Have one stream served that begins after so long."""
+    client, call = await rig.run(node, model=model, stream=True)
+    rig.clock.advance(seconds)
+    await call.start_stream()
+    await call.chunk(EVENT)
+    await client.head()
+    assert await client.chunk() == EVENT
+    rig.clock.advance(1.0)
+    await call.end()
+    assert await client.chunk() is None
+
+
+async def test_a_stream_that_may_have_waited_for_a_load_says_nothing_of_the_slots(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does the first one with the model that has to be loaded again for that."""
+    node, told = await swapping(rig, monkeypatch)
+    for model, seconds in (("m", 0.1), ("other", 7.0), ("other", 0.1), ("m", 7.0), ("m", 0.1)):
+        told.append(f"{model} sent")
+        node.loaded = [model]  # which it says from the beginning of the load on
+        await stream(rig, node, model, seconds)
+    assert told == [
+        "m sent", "m began", "m answered", "other sent", "other sent", "other began",
+        "other answered", "m sent", "m sent", "m began", "m answered",
+    ]  # fmt: skip
+
+
+async def test_a_stream_that_waits_for_a_load_does_not_wait_inside(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, told = await swapping(rig, monkeypatch)
+    node.loaded = ["m", "other"]  # there is room for both, and the second has not begun yet
+    rig.clock.advance(10.0)
+    while (await rig.get("/admin/nodes")).json["data"][0]["loaded"] != ["m", "other"]:
+        pass
+    (ended, call), (silent, loads) = [
+        await rig.run(node, stream=True, model=model) for model in ("m", "other")
+    ]
+    rig.clock.advance(4.0)
+    await call.answer(OK)
+    assert (await ended.reply()).status == 200
+    await loads.answer(OK)
+    assert (await silent.reply()).status == 200
+    assert told == ["m answered"]
+
+
+async def test_a_request_that_times_out_while_its_model_is_loaded_takes_no_slot(rig: Rig) -> None:
+    node = await rig.node(kind="ollama", models=["m", "other"])
+    node.loaded = ["m"]
+    await rig.start(node, queue={"first_byte_seconds": 5})
+    await answered(rig, node, 5)
+    client, _ = await rig.run(node, model="other", stream=True)
+    rig.clock.advance(5.0)
+    assert (await client.reply()).json["error"]["code"] == "first_byte_timeout"
+    assert (await shown(rig))[0] == 2
 
 
 async def test_a_number_in_the_settings_is_kept(rig: Rig) -> None:

@@ -22,6 +22,7 @@ from forebay.nodes.adapters.detection import ADAPTERS, detect
 from forebay.nodes.adapters.lm_studio import LmStudio
 from forebay.nodes.adapters.report import NodeReport, ProbeReply, says_loading
 from forebay.nodes.health import UNREAD, FailureKind, NodeHealth
+from forebay.nodes.model_loads import ModelLoads
 from forebay.nodes.probing import Probing
 from forebay.nodes.slot_limit import SLOTS_MAX, SlotLimit
 from forebay.nodes.stream_pace import FULL
@@ -106,6 +107,7 @@ class Backend:
         fixed = 0 if settings.slots == "auto" else settings.slots
         self.limit = None if fixed else SlotLimit()
         """Finds the slots, where no number is set."""
+        self._loads = ModelLoads()
         self.pool = ConnectionPool(_target(settings), idle_max=max(64, fixed or SLOTS_MAX))
         self._line = _request_line(settings.url)
         self._credentials = _credentials(api_key)
@@ -169,17 +171,24 @@ class Backend:
         if known is not None:
             self._tell(self.health.request_failed(model, known, user, now_s))
         limit = self.limit
-        if limit is not None and kind in TIMEOUTS and limit.note_timed_out(started_s, now_s):
+        if limit is None or kind not in TIMEOUTS or self._loads.may_delay(model, started_s):
+            return
+        if limit.note_timed_out(started_s, now_s):
             self._tell_slots(now_s)
 
     def measured(self, sample: Sample, started_s: float, ended_s: float, *, is_full: bool) -> None:
         """Take note of how long a request took that was answered well, for the slots.
 
         It ran among as many as the limit allows where it had to wait for a slot (`is_full`), and
-        else among as many as connections are in use, its own among them.
+        else among as many as connections are in use, its own among them. One that may have waited
+        for its model to be loaded says nothing of that.
         """
         limit = self.limit
         if limit is None:
+            return
+        is_delayed = self._loads.may_delay(sample.model, started_s)
+        self._loads.note_answer(sample.model, ended_s)
+        if is_delayed:
             return
         running = max(self._running(), limit.slots if is_full else 0)
         if limit.note(sample, started_s, ended_s, running):
@@ -190,7 +199,10 @@ class Backend:
 
     def silent(self, streams: list[Silent], now_s: float) -> None:
         """Take note of the streams here that have not begun, in the order of their start."""
-        if self.limit is not None and self.limit.note_silent(streams, now_s):
+        if self.limit is None:
+            return
+        waiting = [one for one in streams if not self._loads.may_delay(one[0], one[2])]
+        if self.limit.note_silent(waiting, now_s):
             self._tell_slots(now_s)
 
     def is_full(self) -> bool:
@@ -214,11 +226,13 @@ class Backend:
         if not self.health.is_steady:
             self._tell(self.health.stream_began(model, self._clock.monotonic_s()))
         limit = self.limit
-        if (
-            limit is not None
-            and limit.listens
-            and limit.note_first_byte(model, prompt_tokens, now_s - started_s, started_s, now_s)
-        ):
+        if limit is None:
+            return
+        is_delayed = self._loads.may_delay(model, started_s)
+        self._loads.note_answer(model, now_s)
+        if is_delayed or not limit.listens:
+            return
+        if limit.note_first_byte(model, prompt_tokens, now_s - started_s, started_s, now_s):
             self._tell_slots(now_s)
 
     def loads(self) -> None:
@@ -362,7 +376,7 @@ class Backend:
             self.kind, self.version, self._adapter = other.kind, other.version, other._adapter
             self.contexts = other.contexts
             self.about = other.about
-            self.state_since_s = other.state_since_s
+            self.state_since_s, self._loads = other.state_since_s, other._loads
             if self.limit is not None and other.limit is not None:
                 self.limit = other.limit
             self._probed.set()
@@ -464,6 +478,7 @@ class Backend:
         if not self._was_busy:
             self._slots_cut = max(0, self._slots_cut - 1)
         self._was_busy = False
+        self._loads.note_report(result.loaded, result.loaded_max)
         if self.limit is not None and result.state == "online":
             self._note_report(self.limit, result, now_s)
         self._tell(self.health.probe_succeeded(result, now_s))
