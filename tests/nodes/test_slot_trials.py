@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench.slots.__main__ import ALIKE, PLAIN, plain, requests_to_find, throughputs
-from bench.slots.engine import Run, flat, queueing, refusing, thrashing
+from bench.slots.engine import Engine, Run, flat, queueing, refusing, thrashing
 from forebay.nodes.slot_limit import SlotLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from bench.slots.engine import Engine
 
 
 def in_trial(run: Run, limit: SlotLimit, engine: Engine) -> int:
@@ -114,3 +112,17 @@ def test_a_trial_that_is_refused_is_no_news_but_fewer_than_before_are() -> None:
         limit.note_refused(1e6)
         news.append((limit.slots, limit.in_trial))
     assert news == [(17, True), (16, True), (15, False)]
+
+
+@pytest.mark.parametrize("knee", [6, 10])
+def test_a_search_that_goes_on_does_not_go_back_at_once_to_what_did_clearly_worse(
+    knee: int,
+) -> None:
+    """The first one has found it out, on an engine whose throughput falls as it had risen."""
+    beyond = 0
+    for seed in range(20):
+        run = Run(SlotLimit(), seed, ALIKE, clients=2 * knee)
+        engine = Engine(lambda n: max(1.0, (n / knee) ** 2.5))
+        settled = run.serve(engine, 400)[60:]
+        beyond += sum(one.slots >= 1.4 * knee for one in settled)
+    assert beyond <= 10

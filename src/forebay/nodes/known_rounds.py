@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, log, sqrt
 from typing import TYPE_CHECKING, Final
 
 from forebay.nodes.slot_rounds import LATE, Costs, Round
@@ -11,6 +11,8 @@ from forebay.nodes.throughput_curve import Curve, Point
 if TYPE_CHECKING:
     from forebay.nodes.slot_rounds import Sample
 
+UNCAPPED: Final = 10**9
+"""Nothing has said yet that fewer than the ceiling are too many."""
 FIRST_SAMPLES: Final = 3
 """In the first round, and in any that others are compared with."""
 GUESS_SAMPLES: Final = 4
@@ -25,6 +27,11 @@ FAR_GAIN: Final = 1.3
 STEP_FROM: Final = 16
 """It goes on by doubling below this, or if that promises so much more throughput."""
 STEADY_GAIN: Final = 0.07
+LOWER_SHARE: Final = 0.95
+"""Of the present throughput, what a lower number must promise to be tried."""
+STEEPEST: Final = -4.0
+"""No engine loses throughput as fast as this with more at once: that it has more room is likelier.
+One whose requests take `n ** 2.5` times as long beyond its knee loses with the power of -1.5."""
 CLEAR_LOSS: Final = -0.15
 """What doubling must gain to be done again; below `SEARCH_MIN`, what it may lose beyond doubt."""
 
@@ -63,6 +70,31 @@ class KnownRounds(dict[int, Round]):
         last = max(below)
         at_once = order <= slots - last.slots
         return last.first * max(LATE * slots / last.slots, order if at_once else 1)
+
+    def worse_from(self, done: Round, costs: Costs) -> int:
+        """Return the smallest number above a trial that did worse than it beyond doubt.
+
+        None did where the trial was better, beyond doubt, than the same number before, or than the
+        next ones by more than any engine is: it has changed, and what is known is of before.
+        """
+        known = self.get(done.slots)
+        if known is not None:
+            better = log(costs.stretch(known) / costs.stretch(done))
+            if better > 2.0 * costs.noise * sqrt(1.0 / known.samples + 1.0 / done.samples):
+                return UNCAPPED
+        worse = UNCAPPED
+        for slots, one in self.items():
+            if done.slots < slots < worse:
+                gained, error = costs.gain(done, one)
+                worse = slots if STEEPEST < gained < -2.0 * error else worse
+        return worse
+
+    def would_lose(self, slots: int, home: int, costs: Costs) -> bool:
+        """Say whether fewer would give clearly less, by the curve, if there is one already."""
+        if len(self) < 2:
+            return False
+        curve = self.curve(costs)
+        return curve.throughput(slots) < LOWER_SHARE * curve.throughput(home)
 
     def up_to(self, slots: int) -> KnownRounds:
         return KnownRounds({number: one for number, one in self.items() if number <= slots})

@@ -17,9 +17,10 @@ limit that is an eighth *higher*, or *lower* where the curve says that little is
 waits longer meanwhile. One round says little: with times that vary by a fifth, an eighth more can
 hardly be told from none. So it is added to what is known, and the limit moves where the curve does.
 A higher trial that gains nearly all, beyond doubt, begins the search again, by the pace of streams
-after some tokens; so does one in which nothing waits or is refused, where that had ended it. After
-one of no use, 50 times as many requests come before the next as it made late. Where the node named
-its number, no lower one is tried and no curve followed.
+after some tokens, but not at once up to a number that did clearly worse; so does one in which
+nothing waits or is refused, where that had ended it. After one of no use, 50 times as many requests
+come before the next as it made late. Where the node named its number, no lower one is tried and no
+curve followed.
 
 **What changes.** Each round at the settled limit is compared with what is known of it, or what the
 curve expects there, and the differences are added up, less what noise explains (a CUSUM test, both
@@ -49,10 +50,12 @@ from forebay.nodes.known_rounds import (
     SEARCH_MIN,
     STEADY_GAIN,
     STEP_FROM,
+    UNCAPPED,
     KnownRounds,
 )
 from forebay.nodes.slot_rounds import Costs, Round, Sample
 from forebay.nodes.stream_pace import StreamPace
+from forebay.nodes.stretch_drift import StretchDrift
 from forebay.nodes.trial_schedule import TRIAL_SAMPLES, TrialSchedule, harm
 
 if TYPE_CHECKING:
@@ -67,8 +70,6 @@ Silent: TypeAlias = tuple[str, int, float]
 
 SLOTS_MAX: Final = 256
 """The ceiling where the node does not name one."""
-UNCAPPED: Final = 10**9
-"""Nothing has said yet that fewer than the ceiling are too many."""
 FIRST_SAMPLES_MAX: Final = 32
 """With so many, what requests cost is known well enough for what comes after."""
 SEARCH_SAMPLES: Final = 6
@@ -79,8 +80,6 @@ SURE_SAMPLES: Final = 16
 """In the round that ends the search, and at most in that of a trial."""
 SHARE: Final = 0.97
 """Of the throughput that there is, what the number that is settled for must give."""
-LOWER_SHARE: Final = 0.95
-"""Of the present throughput, what a lower number must promise to be tried."""
 FULL_GAIN: Final = 0.7
 TRIAL_GAIN: Final = 0.3
 """A trial of more that gains so much begins the search again; below the second it was of no use."""
@@ -90,12 +89,6 @@ STRAIN: Final = 1.3
 """A request that takes so many times as long is slower for good."""
 LOST: Final = 0.5
 """What the limit before must have gained for it to come back after a check."""
-SLOWER: Final = 0.45
-FASTER: Final = 0.1
-"""A lasting change of the stretch (its logarithm) below this is none: machines are slower at times,
-and whoever goes down for that has to find its way up again."""
-ALARM: Final = 0.1
-"""What changes of the stretch must add up to, beyond that and beyond noise."""
 LATE_MAX: Final[Mapping[Phase, int]] = {"search": 2, "higher": 1}
 """So many first bytes that come late end it."""
 KNOWN_MIN: Final = 3
@@ -134,7 +127,8 @@ class SlotLimit:
         self._known = KnownRounds()
         self._first: dict[int, list[Sample]] = {}  # of the first search, by limit
         self._most = UNCAPPED  # above which it was refused, or first bytes came late
-        self._slower = self._faster = 0.0  # the CUSUM of the stretch at home
+        self._worse = UNCAPPED  # the smallest that did clearly worse, before the search goes on
+        self._drift = StretchDrift()  # at home
         self._strained: Round | None = None  # while a lower limit is checked
         self._trials = TrialSchedule()
         self._first_bytes = FirstBytes()  # since the limit was set
@@ -170,14 +164,14 @@ class SlotLimit:
         if self._skip:
             self._skip -= 1
             return False
-        before = self.slots
+        before = self.changes
         self._samples.append(sample)
         if len(self._samples) >= self._wanted():
             done = self._measure(self._samples)
             if done is not None:
                 _DECISIONS[self._phase](self, done, now_s)
             self._samples = []
-        return self.slots != before
+        return self.changes != before
 
     def _note_few(self, sample: Sample, running: int, now_s: float) -> bool:
         """Take one of a search whose limit is not reached: all there are may be too many."""
@@ -226,7 +220,7 @@ class SlotLimit:
 
     def note_streams(self, streams: list[Stream], now_s: float) -> bool:
         """Take all streams that have begun, one that just ends among them, while it `watches`."""
-        slower, before = self._pace.note(streams, self.slots), self.slots
+        slower, before = self._pace.note(streams, self.slots), self.changes
         base, below = self._known.get(self._before), self._known.below(self.slots)
         if slower is None or base is None or not (below and self.listens):
             return False
@@ -245,7 +239,7 @@ class SlotLimit:
             self._land(f"{self.slots} at once gave no more throughput", now_s)
         elif not is_trial and self.slots >= PACE_FROM and gained - doubt >= least:
             self._search(done, now_s)
-        return self.slots != before
+        return self.changes != before
 
     def _gains_all(self, home: Round, done: Round, error: float) -> bool:
         """Say whether more gain nearly all, by the pace of streams, once those more have begun."""
@@ -376,6 +370,8 @@ class SlotLimit:
         curve = self._known.curve(self._costs)
         if len(self._known) > 1 and top < most and (slots := self._known.next(self._costs, curve)):
             below = max(one for one in self._known if one < top)
+            most = min(most, max(top + 1, self._worse - 1))
+            self._worse = self._worse if top < self._worse else UNCAPPED
             self._set(min(slots, most), self._more(self._known[below], self._known[top]), now_s)
         elif (
             falls
@@ -398,7 +394,7 @@ class SlotLimit:
         """Hold this limit; `harmed` is how many were too many, where the engine has said so."""
         self._phase, self._home, self._strained = "settled", home, None
         self._first = {}
-        self._slower = self._faster = 0.0
+        self._drift.restart()
         if harmed is None:
             self._trials.restart(home)
         else:
@@ -416,7 +412,7 @@ class SlotLimit:
                 elif in_trial:
                     reason = f"{slots} at once should give as much throughput as {self._home}"
                 self._home, in_trial = slots, False
-                self._slower = self._faster = 0.0
+                self._drift.restart()
             if self._home not in self._known:
                 expected = curve.stretch(self._home)
                 self._add(Round(self._home, GUESS_SAMPLES, expected, expected, expected))
@@ -439,15 +435,13 @@ class SlotLimit:
             return
         shift = log(self._costs.stretch(done) / self._costs.stretch(known))
         noise = self._costs.noise * sqrt(1.0 / done.samples + 1.0 / known.samples)
-        self._slower = max(0.0, self._slower + shift - SLOWER - noise)
-        self._faster = max(0.0, self._faster - shift - FASTER - noise)
-        alarm = ALARM + 4.0 * noise
-        if self._slower > alarm and self.slots > 1:
+        drift = self._drift.note(shift, noise)
+        if drift == "slower" and self.slots > 1:
             self._strain(done, exp(shift), now_s)
-        elif self._faster > alarm:
+        elif drift == "faster":
             self._ease(done, exp(-shift), now_s)
         else:
-            if known.samples < SURE_SAMPLES or not (self._slower or self._faster):
+            if known.samples < SURE_SAMPLES or self._drift.is_none:
                 self._add(done)
             self._trials.count(int(done.samples))
             is_soon = self._trials.until_higher() <= self.slots + WATCH_SAMPLES
@@ -498,10 +492,11 @@ class SlotLimit:
     def _ease(self, done: Round, faster: float, now_s: float) -> None:
         """Requests take less time: there may be room for more."""
         if self.slots >= min(self._most, self.ceiling):  # which only a trial can find out
-            self._known[self.slots], self._faster = done, 0.0
+            self._known[self.slots] = done
+            self._drift.restart()
             return
-        self._known, self._most = KnownRounds({self.slots: done}), UNCAPPED
-        self._phase = "search"
+        self._known, self._phase = KnownRounds({self.slots: done}), "search"
+        self._most = self._worse = UNCAPPED
         self._set(2 * self.slots, f"requests were {faster:.1f} times as fast as before", now_s)
 
     def _try(self, now_s: float) -> None:
@@ -521,10 +516,7 @@ class SlotLimit:
         """Say whether fewer are not worth a trial: all that wait meanwhile would wait longer."""
         if slots < 1 or self.is_named:  # whoever set that number may have wanted it
             return True
-        if len(self._known) < 2:
-            return False
-        curve = self._known.curve(self._costs)
-        return curve.throughput(slots) < LOWER_SHARE * curve.throughput(self.slots)
+        return self._known.would_lose(slots, self.slots, self._costs)
 
     def _judge(self, done: Round, now_s: float) -> None:
         home = self._known.get(self._home)
@@ -554,11 +546,18 @@ class SlotLimit:
 
     def _search_on(self, home: Round, done: Round, now_s: float) -> None:
         """Begin the search again: a trial of more has gained nearly all."""
+        reason, self._worse = self._more(home, done), self._known.worse_from(done, self._costs)
+        if self._worse <= self.slots + 1:  # the next one did: it comes in a trial of its own
+            self._add(done)
+            self._settle(self.slots)
+            self._most, self.changes = max(self._most, self.slots), self.changes + 1
+            self.reason, self.in_trial, self._told = reason, False, self.slots
+            return
         self._known = self._known.up_to(self._home)
         self._add(done)
         self._phase, self._most = "search", UNCAPPED
         more = self.slots // (4 if self.slots >= STEP_FROM else 2)
-        self._set(self.slots + more, self._more(home, done), now_s)
+        self._set(min(self.slots + more, self._worse - 1), reason, now_s)
 
     def _end_trial(self, now_s: float, reason: str, harmed: float) -> bool:
         """Go back to the limit before it, or where the curve is now."""
