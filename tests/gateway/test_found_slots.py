@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forebay.nodes.backend import COMES_BACK
 from forebay.nodes.slot_limit import SlotLimit
 
 from .conftest import OK
@@ -331,3 +332,28 @@ async def test_what_was_found_survives_a_change_of_the_settings(rig: Rig) -> Non
     rig.given["nodes"][0]["connect_seconds"] = 3
     assert (await rig.get("/admin/reload", method="POST")).status == 200
     assert (await shown(rig))[0] == 2
+
+
+async def test_what_was_found_survives_a_number_in_the_settings(rig: Rig) -> None:
+    node = await rig.node(kind="openai")
+    await rig.start(node)
+    await answered(rig, node, 3)
+    given, found = rig.given["nodes"][0], await shown(rig)
+    for slots, seen in ((5, (5, None)), (6, (6, None)), ("auto", found)):
+        given["slots"] = slots
+        assert (await rig.get("/admin/reload", method="POST")).status == 200
+        assert await shown(rig) == seen
+
+
+async def test_a_node_that_comes_back_does_not_say_why_it_had_another_number(rig: Rig) -> None:
+    node = await rig.node(kind="openai")
+    await rig.start(node)
+    await answered(rig, node, 3)
+    found = await shown(rig)
+    node.health = "error"
+    await rig.until_node("n1", "offline")
+    node.health = "ok"
+    await rig.until_node("n1", "online")
+    assert await shown(rig) == (1, COMES_BACK)
+    await rig.measure(node, 0.1)
+    assert await shown(rig) == found

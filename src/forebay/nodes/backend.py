@@ -79,6 +79,7 @@ WAYS_TO_FAIL: Final[Mapping[str, str]] = {
 
 TIMEOUTS: Final = frozenset({"first_byte_timeout", "chunk_timeout", "run_timeout"})
 
+COMES_BACK: Final = "it has just come back, and gets one request until one has succeeded"
 SILENT: Final = "its guard has sent no heartbeat for too long"
 
 
@@ -107,6 +108,7 @@ class Backend:
         fixed = 0 if settings.slots == "auto" else settings.slots
         self.limit = None if fixed else SlotLimit()
         """Finds the slots, where no number is set."""
+        self._found_before: SlotLimit | None = None  # before the settings said a number
         self._loads = ModelLoads()
         self.pool = ConnectionPool(_target(settings), idle_max=max(64, fixed or SLOTS_MAX))
         self._line = _request_line(settings.url)
@@ -216,8 +218,12 @@ class Backend:
 
     def answered(self, model: str, *, ok: bool) -> None:
         """Take note of a request that was answered in full, well (`ok`) or with a refusal."""
-        if not self.health.is_steady:
-            self._tell(self.health.request_answered(model, self._clock.monotonic_s(), ok=ok))
+        if self.health.is_steady:
+            return
+        now_s, before = self._clock.monotonic_s(), self.health.phase
+        change = self.health.request_answered(model, now_s, ok=ok)
+        comes_back = self.health.phase != before  # what was found holds again
+        self._tell(self.health.changed(now_s) if comes_back else change)
 
     def began(
         self, model: str, prompt_tokens: int = 0, started_s: float = 0.0, now_s: float = 0.0
@@ -277,6 +283,8 @@ class Backend:
     @property
     def slots_reason(self) -> str | None:
         """Why it has the slots it has, where they were found; None where nothing is to be said."""
+        if self.health.phase == "half_open":
+            return COMES_BACK
         return (self.limit.reason or None) if self.limit is not None else None
 
     def _tell_slots(self, now_s: float) -> None:
@@ -377,8 +385,10 @@ class Backend:
             self.contexts = other.contexts
             self.about = other.about
             self.state_since_s, self._loads = other.state_since_s, other._loads
-            if self.limit is not None and other.limit is not None:
-                self.limit = other.limit
+            found = other.limit or other._found_before
+            self._found_before = found
+            if self.limit is not None:
+                self.limit = found or self.limit
             self._probed.set()
         self.told = self._with_slots(self.health.changed(self._clock.monotonic_s()))
 

@@ -1,7 +1,7 @@
 """Any server with OpenAI's routes: the adapter of last resort.
 
 `GET /v1/models` answers `{"data": [{"id": ...}]}` everywhere. It says nothing of slots or memory,
-so such a node gets one request at a time unless its settings say more.
+so how many requests such a node runs at once is found by trying, unless its settings say it.
 """
 
 from forebay.nodes.adapters.answers import contexts, descriptions, entries, json_object, names
