@@ -305,12 +305,12 @@ class Run:
         request.first_byte_s = self._now_s
         del self._silent[id(request)]
         self._writing.add(request, request.after_first_byte_s())
+        self._tell_streams()
         if isinstance(self._limit, SlotLimit) and self._limit.listens:
             waited_s = self._now_s - request.started_s
             self._limit.note_first_byte(
                 MODEL, request.prompt_tokens, waited_s, request.started_s, self._now_s
             )
-        self._tell_streams()
 
     def _tell_streams(self, ended: Request | None = None) -> None:
         """Tell how far each stream has come, that which just ends among them."""

@@ -24,13 +24,17 @@ class FirstBytes:
     2.154
     """
 
-    __slots__ = ("_logs", "ends", "late")
+    __slots__ = ("_logs", "ends", "late", "suspects", "wrote")
 
     def __init__(self) -> None:
         self._logs: list[float] = []  # by how much longer than usual they took
         self.late = 0
         self.ends = 0
         """Streams that have ended meanwhile: each of them let another begin."""
+        self.wrote = 0
+        """The most that were seen to write at once: so many run, however late some began."""
+        self.suspects = False
+        """Whether some seem to wait inside, so that it is to be seen how many write."""
 
     @property
     def begun(self) -> int:
@@ -44,6 +48,23 @@ class FirstBytes:
         """Take one that has come, and is late if it took longer than its bound."""
         self._logs.append(log(max(TINY, first_byte_s) / usual_s))
         self.late += first_byte_s > bound_s
+
+    def seen_inside(self, inside: int, slots: int) -> int | None:
+        """Return how many wait inside, of those that seem to: none that writes.
+
+        None where that is still to be seen.
+
+        >>> first = FirstBytes()
+        >>> first.seen_inside(3, slots=8)  # by how late they began
+        >>> first.wrote = 7
+        >>> first.seen_inside(3, slots=8)
+        1
+        """
+        looks, self.suspects = self.suspects, bool(inside) and not self.suspects
+        wrote, self.wrote = self.wrote, 0
+        if not looks:
+            return None if inside else 0
+        return max(0, min(inside, slots - wrote))
 
     def paced_round(self, slots: int, low: Round, factor: float) -> Round:
         """Return what these stand for where streams write so many times as slowly as at `low`."""

@@ -31,11 +31,12 @@ comes back. If requests take less time, the search begins again.
 
 **What waits inside** an engine begins late, although the rest of it is as fast as ever. By Little's
 law, the share of their time that requests wait is the share of them that wait: they are taken
-off. First bytes that come late, or should have come, end a search or a higher trial at once. A
+off. First bytes that come late, or should have come, end a search or a higher trial at once, unless
+as many as the limit were seen to write: prompts may be read one after the other. A
 search ends at the limit before and as many more as began for any other reason than that one ended.
 
-Each request that is refused as one too many takes one off; a time-out takes a quarter off; requests
-that the engine says wait inside are taken off. Only a higher trial goes above what is left then.
+Each refusal as one too many takes one off, a time-out a quarter, and so are requests taken off that
+the engine says wait inside. Only a higher trial goes above what is left then.
 """
 
 from __future__ import annotations
@@ -56,7 +57,13 @@ from forebay.nodes.known_rounds import (
 from forebay.nodes.slot_rounds import Costs, Round, Sample
 from forebay.nodes.stream_pace import StreamPace
 from forebay.nodes.stretch_drift import StretchDrift
-from forebay.nodes.trial_schedule import TRIAL_SAMPLES, TrialSchedule, harm
+from forebay.nodes.trial_schedule import (
+    SURE_SAMPLES,
+    WATCH_SAMPLES,
+    TrialSchedule,
+    harm,
+    samples_wanted,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -72,12 +79,6 @@ SLOTS_MAX: Final = 256
 """The ceiling where the node does not name one."""
 FIRST_SAMPLES_MAX: Final = 32
 """With so many, what requests cost is known well enough for what comes after."""
-SEARCH_SAMPLES: Final = 6
-SEARCH_SAMPLES_MAX: Final = 12
-"""In a round of the search: half of the limit, within these."""
-WATCH_SAMPLES: Final = 8
-SURE_SAMPLES: Final = 16
-"""In the round that ends the search, and at most in that of a trial."""
 SHARE: Final = 0.97
 """Of the throughput that there is, what the number that is settled for must give."""
 FULL_GAIN: Final = 0.7
@@ -144,7 +145,7 @@ class SlotLimit:
     @property
     def watches(self) -> bool:
         """Whether the pace of streams matters now: while more is tried, and just before that."""
-        return self._tries_soon or self._phase in LATE_MAX
+        return self._tries_soon or self._first_bytes.suspects or self.listens
 
     def expects_refusal(self, started_s: float) -> bool:
         """Whether a refusal of a request that was sent then is what a trial asked for."""
@@ -166,7 +167,7 @@ class SlotLimit:
             return False
         before = self.changes
         self._samples.append(sample)
-        if len(self._samples) >= self._wanted():
+        if len(self._samples) >= samples_wanted(self._phase, self.slots):
             done = self._measure(self._samples)
             if done is not None:
                 _DECISIONS[self._phase](self, done, now_s)
@@ -180,7 +181,7 @@ class SlotLimit:
             return False
         self._few.append((sample, running))
         skipped = running - top  # that started together, at most
-        if len(self._few) < skipped + self._wanted():
+        if len(self._few) < skipped + samples_wanted(self._phase, self.slots):
             return False
         few, self._few = self._few[skipped:], []
         number = sum(running for _, running in few) // len(few)
@@ -220,6 +221,7 @@ class SlotLimit:
 
     def note_streams(self, streams: list[Stream], now_s: float) -> bool:
         """Take all streams that have begun, one that just ends among them, while it `watches`."""
+        self._first_bytes.wrote = max(self._first_bytes.wrote, len(streams))
         slower, before = self._pace.note(streams, self.slots), self.changes
         base, below = self._known.get(self._before), self._known.below(self.slots)
         if slower is None or base is None or not (below and self.listens):
@@ -262,7 +264,7 @@ class SlotLimit:
     def _stop_if_late(self, now_s: float, silent: int = 0) -> bool:
         """End what has made first bytes come late; `silent` ones are late and have not come."""
         began = self._first_bytes
-        if began.late + silent < LATE_MAX[self._phase]:
+        if began.late + silent < LATE_MAX[self._phase] or began.wrote >= self.slots:
             return False
         reason = f"with {self.slots} at once, first bytes came late"
         if self._phase == "higher":
@@ -271,7 +273,7 @@ class SlotLimit:
         room = began.begun - began.ends  # each end lets another begin
         if self.slots == self._most:  # that had come out as the room before
             room = (self.slots - last) // 2
-        self._most = min(self.slots - 1, last + max(0, room))
+        self._most = min(self.slots - 1, max(began.wrote, last + max(0, room)))
         if self._most in self._known:
             return self._land(reason, now_s)
         return self._set(self._most, reason, now_s)
@@ -311,15 +313,6 @@ class SlotLimit:
 
     # -- decisions, each after a round
 
-    def _wanted(self) -> int:
-        """Return how many samples make a round."""
-        if self._phase == "settled":
-            return WATCH_SAMPLES
-        if self._phase == "search":
-            least = SEARCH_SAMPLES if self.slots > 1 else FIRST_SAMPLES
-            return min(SEARCH_SAMPLES_MAX, max(least, self.slots // 2))
-        return min(SURE_SAMPLES, max(TRIAL_SAMPLES, self.slots))
-
     def _measure(self, samples: list[Sample]) -> Round | None:
         """Return a round, and learn from it; None where it compares with nothing."""
         known = self._rebased()
@@ -353,8 +346,9 @@ class SlotLimit:
         self._known.add(done, self._home)
 
     def _search(self, done: Round, now_s: float) -> None:
-        if inside := self._known.inside(done, self._costs):
-            self._most = max(1, self.slots - inside)
+        inside, wrote = self._known.inside(done, self._costs), self._first_bytes.wrote
+        if inside and wrote < self.slots:
+            self._most = max(1, wrote, self.slots - inside)
         self._add(done)
         if self._first.keys() == self._known.keys():
             self._costs = self._known.learn_anew(self._first)
@@ -372,7 +366,9 @@ class SlotLimit:
             below = max(one for one in self._known if one < top)
             most = min(most, max(top + 1, self._worse - 1))
             self._worse = self._worse if top < self._worse else UNCAPPED
-            self._set(min(slots, most), self._more(self._known[below], self._known[top]), now_s)
+            self._set(
+                min(slots, most), self._costs.gain_told(self._known[below], self._known[top]), now_s
+            )
         elif (
             falls
             and len(self._known) > 1
@@ -482,6 +478,10 @@ class SlotLimit:
     def _took_off(self, done: Round, now_s: float) -> bool:
         """Take off what waits inside the engine, if anything does."""
         inside, known = self._known.inside(done, self._costs), self._known.get(self.slots)
+        if self._phase == "settled":
+            if (seen := self._first_bytes.seen_inside(inside, self.slots)) is None:
+                return True
+            inside = seen
         if not inside or (known is not None and STRAIN * done.rest < known.rest):
             return False  # where the rest is faster than ever, some began before it was
         self._settle(max(1, self.slots - inside))
@@ -529,7 +529,8 @@ class SlotLimit:
         if self._phase == "higher" and home is not None:
             gained, error = self._costs.gain(home, done)
             is_sure, began = gained >= max(FULL_GAIN, 2.0 * error), self._first_bytes
-            waited = began.late or self._known.inside(done, self._costs)
+            is_late = began.late or self._known.inside(done, self._costs)
+            waited = is_late and began.wrote < self.slots
             if is_sure or (self._home >= self._most and began.on_time and not waited):
                 self._search_on(home, done, now_s)
                 return
@@ -546,7 +547,10 @@ class SlotLimit:
 
     def _search_on(self, home: Round, done: Round, now_s: float) -> None:
         """Begin the search again: a trial of more has gained nearly all."""
-        reason, self._worse = self._more(home, done), self._known.worse_from(done, self._costs)
+        reason, self._worse = (
+            self._costs.gain_told(home, done),
+            self._known.worse_from(done, self._costs),
+        )
         if self._worse <= self.slots + 1:  # the next one did: it comes in a trial of its own
             self._add(done)
             self._settle(self.slots)
@@ -567,11 +571,6 @@ class SlotLimit:
         self._known = self._known.faded(self._home)
         self._trials.put_off(which, self._home, harmed)
         return self._follow(reason, now_s, in_trial=True)
-
-    def _more(self, low: Round, high: Round) -> str:
-        stretch = max(1.0, self._costs.stretch(high) / self._costs.stretch(low))
-        more = high.slots / low.slots / stretch - 1.0
-        return f"{high.slots} at once gave {more:.0%} more throughput than {low.slots}"
 
     def _set(self, slots: int, reason: str, now_s: float, *, in_trial: bool = False) -> bool:
         slots = max(1, min(slots, self.ceiling))

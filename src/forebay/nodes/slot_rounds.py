@@ -216,6 +216,12 @@ class Costs:
         gained = 1.0 - log(self.stretch(high) / self.stretch(low)) / rise
         return gained, self.noise * sqrt(1.0 / low.samples + 1.0 / high.samples) / rise
 
+    def gain_told(self, low: Round, high: Round) -> str:
+        """Return for people what more at once gave."""
+        stretch = max(1.0, self.stretch(high) / self.stretch(low))
+        more = high.slots / low.slots / stretch - 1.0
+        return f"{high.slots} at once gave {more:.0%} more throughput than {low.slots}"
+
     def paced_gain(self, low: Round, high: Round, error: float, begun: int) -> tuple[float, float]:
         """Return the same by the pace of streams, known to an error, and so many first bytes."""
         rise = log(high.slots / low.slots)

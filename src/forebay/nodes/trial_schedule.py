@@ -1,14 +1,22 @@
-"""When another number of requests at once is tried: counted in answers, for `slot_limit`."""
+"""When another number of requests at once is tried, and for how long: counted in answers."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from forebay.nodes.known_rounds import FIRST_SAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Trial: TypeAlias = Literal["higher", "lower"]
 
+SEARCH_SAMPLES: Final = 6
+SEARCH_SAMPLES_MAX: Final = 12
+"""In a round of the search: half of the limit, within these."""
+WATCH_SAMPLES: Final = 8
+SURE_SAMPLES: Final = 16
+"""In the round that ends the search, and at most in that of a trial."""
 TRIAL_SAMPLES: Final = 8
 """In the round of a trial, at least; else as many as the limit."""
 FIRST_WAIT: Final[Mapping[Trial, int]] = {"higher": 3, "lower": 6}
@@ -66,6 +74,16 @@ class TrialSchedule:
         else:
             wait = max(_round(home), 2 * self._waits[which])
             self._waits[which] = min(LAST_WAIT * _round(home), wait)
+
+
+def samples_wanted(phase: str, slots: int) -> int:
+    """Return how many samples make a round."""
+    if phase == "settled":
+        return WATCH_SAMPLES
+    if phase == "search":
+        least = SEARCH_SAMPLES if slots > 1 else FIRST_SAMPLES
+        return min(SEARCH_SAMPLES_MAX, max(least, slots // 2))
+    return min(SURE_SAMPLES, max(TRIAL_SAMPLES, slots))
 
 
 def harm(home: int, slots: int, late: int, on_time: int) -> float:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 def note_first_byte(exchange: Exchange, backend: Backend, relay: Relay) -> None:
     """Tell of a stream that has begun well."""
     prompt_tokens = exchange.call.arrival.prompt_tokens
-    backend.began(exchange.model, prompt_tokens, exchange.started_s, exchange.first_byte_s)
-    if backend.limit is not None and backend.limit.watches:
+    if backend.limit is not None and backend.limit.watches:  # first: as many write now
         _note_streams(backend, relay, exchange)
+    backend.began(exchange.model, prompt_tokens, exchange.started_s, exchange.first_byte_s)
 
 
 def note_answer(exchange: Exchange, backend: Backend, relay: Relay, *, ok: bool) -> None:
