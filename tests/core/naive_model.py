@@ -175,9 +175,12 @@ class NaiveModel(NaiveArrivals):
             case NodeChanged():
                 self.change_node(event, node)
             case NodeRested() if node is not None and not node.removed:
+                rest_s = event.rest_s
                 if self.now_s - node.broken_off_s > 1.0:
                     node.slots = max(min(node.slots, 1), node.slots - 1)
-                node.rest_until_s = max(node.rest_until_s, self.now_s + event.rest_s)
+                elif rest_s <= 1.0:
+                    rest_s = min(rest_s, 0.1)
+                node.rest_until_s = max(node.rest_until_s, self.now_s + rest_s)
             case NodeRemoved() if node is not None and not node.removed:
                 node.removed, node.broken_off_s = True, float("-inf")
                 node.time.offset.clear()

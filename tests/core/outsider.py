@@ -130,9 +130,12 @@ class Outsider:
                         ticket.excluded.discard(event.name)
             case NodeRested() if event.name in self.nodes:
                 slots, broken_off_s = self.slots[event.name], self.broken_off_s.get(event.name)
-                if slots > 1 and (broken_off_s is None or self.now_s - broken_off_s > 1.0):
-                    self.slots[event.name] = slots - 1
-                until_s = self.now_s + event.rest_s
+                rest_s = event.rest_s
+                if broken_off_s is None or self.now_s - broken_off_s > 1.0:
+                    self.slots[event.name] = max(min(slots, 1), slots - 1)
+                elif rest_s <= 1.0:
+                    rest_s = min(rest_s, 0.1)
+                until_s = self.now_s + rest_s
                 self.rest_until_s[event.name] = max(until_s, self.rest_until_s.get(event.name, 0.0))
             case NodeRemoved():
                 self.nodes.pop(event.name, None)

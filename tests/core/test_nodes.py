@@ -158,6 +158,43 @@ def test_a_node_that_is_full_of_what_was_just_broken_off_keeps_its_slots(
     assert Rig.started(rig.tick(at_s=rig.now_s + 2.0)) == starts
 
 
+@pytest.mark.parametrize(
+    ("rest_s", "later_s", "rests_s"),
+    [(1.0, 0.5, 0.1), (0.05, 0.5, 0.05), (2.0, 0.5, 2.0), (1.0, 1.5, 1.0)],
+)
+def test_a_node_rests_shortly_until_it_has_noticed_what_was_broken_off(
+    rest_s: float, later_s: float, rests_s: float
+) -> None:
+    rig = Rig()
+    rig.node()
+    rig.start("a")
+    rig.wait("b")
+    assert Rig.started(rig.cancel("a")) == ["b"]
+    rig.now_s = later_s
+    rig.give_rest("n", rest_s)
+    rig.give(Returned("b", exclude=False))
+    assert Rig.started(rig.tick(at_s=later_s + rests_s - 0.01)) == []
+    assert Rig.started(rig.tick(at_s=later_s + rests_s)) == ["b"]
+
+
+def test_a_node_that_keeps_refusing_is_asked_that_often_for_a_second_only() -> None:
+    rig = Rig()
+    rig.node()
+    rig.start("a")
+    rig.wait("b")
+    rig.cancel("a")
+    tries_s = []
+    while rig.now_s < 5.0:
+        tries_s.append(rig.now_s)
+        rig.give_rest("n", 1.0)
+        rig.give(Returned("b", exclude=False))
+        deadline_s = rig.core.next_deadline_s()
+        assert deadline_s is not None
+        assert Rig.started(rig.tick(at_s=deadline_s)) == ["b"]
+    assert len([at_s for at_s in tries_s if at_s <= 1.0]) <= 11
+    assert len([at_s for at_s in tries_s if at_s > 1.0]) <= 4
+
+
 def test_more_slots_start_as_many_as_they_can() -> None:
     rig = Rig()
     rig.node()

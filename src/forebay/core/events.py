@@ -161,8 +161,8 @@ class NodeChanged(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
 class NodeRested(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """A node said it is busy (429, 503): one slot fewer (floor 1), nothing new for `rest_s`.
 
-    It keeps its slots where a request was broken off there in the last second: most likely the node
-    has not noticed yet.
+    Where a request was broken off there in the last second, most likely the node has not noticed
+    yet: it keeps its slots, and a rest of up to 1 s is only 0.1 s.
     """
 
     name: str

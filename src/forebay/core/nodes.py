@@ -30,6 +30,8 @@ BUSY_SHARE: Final = 0.7
 """Weight of the slots in use; specification 1."""
 BROKEN_OFF_S: Final = 1.0
 """How long a node may take to notice that a request was broken off."""
+NOTICE_S: Final = 0.1
+"""How long a node rests that says it is busy meanwhile: most notice within milliseconds."""
 NEVER_S: Final = float("-inf")
 LOADS_RECENT: Final = 9
 """The median of so many is a load time: a run may be several times as long as a usual one."""

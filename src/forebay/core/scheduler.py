@@ -36,7 +36,7 @@ from forebay.core.events import (
     ShutDown,
     Ticked,
 )  # fmt: skip
-from forebay.core.nodes import BROKEN_OFF_S
+from forebay.core.nodes import BROKEN_OFF_S, NOTICE_S
 from forebay.core.options import Options
 from forebay.core.view import audit, describe, snapshot
 from forebay.errors import NotAllowed
@@ -408,10 +408,14 @@ class Scheduler:
         node = book.cluster.nodes.get(event.name)
         if node is None:
             return
-        if node.slots > 1 and book.now_s - node.broken_off_s > BROKEN_OFF_S:
-            node.slots -= 1  # else it is full of what it has not noticed the end of
+        rest_s = event.rest_s
+        if book.now_s - node.broken_off_s <= BROKEN_OFF_S:  # it may not have noticed the end yet
+            if rest_s <= BROKEN_OFF_S:
+                rest_s = min(rest_s, NOTICE_S)
+        elif node.slots > 1:
+            node.slots -= 1
             book.cluster.recount(node)
-        node.rest_until_s = max(node.rest_until_s, book.now_s + event.rest_s)
+        node.rest_until_s = max(node.rest_until_s, book.now_s + rest_s)
         book.cluster.open.pop(node.name, None)
         book.timers.wake(node, node.rest_until_s, book.now_s)
 

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from forebay.core.nodes import BROKEN_OFF_S, NEVER_S
+from forebay.core.nodes import BROKEN_OFF_S, NEVER_S, NOTICE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,9 +99,11 @@ class SeenNode:
             self.broken_off_s = now_s
 
     def rest(self, now_s: float, rest_s: float) -> None:
+        if now_s - self.broken_off_s > BROKEN_OFF_S:
+            self.slots = max(min(self.slots, 1), self.slots - 1)
+        elif rest_s <= BROKEN_OFF_S:
+            rest_s = min(rest_s, NOTICE_S)
         self.rest_until_s = max(self.rest_until_s, now_s + rest_s)
-        if self.slots > 1 and now_s - self.broken_off_s > BROKEN_OFF_S:
-            self.slots -= 1
 
     def is_up(self) -> bool:
         return self.state == "online" and not self.removed
