@@ -33,8 +33,13 @@ class Memory:
     left_s: dict[str, float] = field(default_factory=dict)
     load_s: float = 0.0
     is_told: bool = False
-    loads_s: list[float] = field(default_factory=list)
+    loads: list[tuple[str, float]] = field(default_factory=list)
+    """What loads and the first runs after them took."""
     loaders: dict[str, tuple[Ticket, float]] = field(default_factory=dict)
+    proved: set[str] = field(default_factory=set)
+    """Models with which a run has ended well since they were loaded."""
+    joined: set[str] = field(default_factory=set)
+    """Tickets that started with a model that another was having loaded."""
 
     def hear(self, said: NodeChanged, running: list[str], now_s: float) -> None:
         """Take over a report; what runs is there, whatever it says."""
@@ -60,11 +65,14 @@ class Memory:
     def start(self, ticket: Ticket, models: tuple[str, ...], now_s: float) -> float:
         """Have a ticket's model ready, loading it if need be; return from when on it is."""
         model = ticket.lane[0]
+        self.joined.discard(ticket.id)
         if self.ready_s is None or (not self.loaders and all(map(self.has, models))):
             return now_s
         if model in self.ready_s:
             if self.loaders.get(model, (None, 0.0))[0] is ticket:
                 del self.loaders[model]
+            elif model in self.loaders and model not in self.proved:
+                self.joined.add(ticket.id)
         else:
             if not self.has_room():
                 (out,) = self.ready_s
@@ -73,6 +81,7 @@ class Memory:
                 self.loaders.pop(out, None)
             self.ready_s[model] = now_s + self.load_s
             self.loaders[model] = (ticket, now_s)
+            self.proved.discard(model)
         return max(now_s, self.ready_s[model])
 
 
@@ -103,30 +112,38 @@ class Services:
         model, lane = ticket.lane[0], ticket.lane
         service_s: float | None = now_s - ticket.since_s
         loader, began_s = memory.loaders.get(model, (None, 0.0))
-        if loader is ticket and memory.ready_s is not None:
-            del memory.loaders[model]
-            service_s = self.measure_load(lane, memory, lanes, now_s - began_s)
+        if memory.ready_s is not None:
+            if loader is not None and not memory.is_told:
+                memory.ready_s[model] = min(memory.ready_s[model], now_s)
+            memory.proved.add(model)
+            if loader is ticket:
+                del memory.loaders[model]
+                service_s = self.measure_load(lane, memory, lanes, now_s - began_s)
+            elif ticket.id in memory.joined and not memory.is_told:
+                service_s = None
         positive = memory.ready_s is None or (service_s is not None and service_s > 0.0)
         if service_s is not None and positive:
-            self.took_s.setdefault(lane, []).append(service_s)
+            took_s = self.took_s.setdefault(lane, [])
+            took_s.append(service_s)
+            if len(took_s) == 1 and memory.ready_s is not None:
+                self.learn_load(memory, lanes)
 
     def measure_load(
         self, lane: Lane, memory: Memory, lanes: list[Lane], took_s: float
     ) -> float | None:
         if memory.is_told:
             return took_s - memory.load_s
-        service_s = None
-        if self.took_s.get(lane):
-            usual_s = quantile(self.took_s[lane], 0.5)
-        else:
-            usual_s = self.usual_s(lane[0], lanes)
-            if not usual_s:
-                return None
-            service_s = took_s - memory.load_s if memory.load_s else None
-        memory.loads_s.append(max(0.0, took_s - usual_s))
-        recent = sorted(memory.loads_s[-LOADS:])
-        memory.load_s = recent[(len(recent) - 1) // 2]
-        return service_s
+        before_s = memory.load_s if self.usual_s(lane[0], lanes) else 0.0
+        memory.loads.append((lane[0], took_s))
+        self.learn_load(memory, lanes)
+        return took_s - before_s if before_s and not self.took_s.get(lane) else None
+
+    def learn_load(self, memory: Memory, lanes: list[Lane]) -> None:
+        """Take what loads took beyond a usual service; all of it while none was measured."""
+        recent = memory.loads[-LOADS:]
+        if recent and not memory.is_told:
+            beyond_s = sorted(max(0.0, s - self.usual_s(m, lanes)) for m, s in recent)
+            memory.load_s = beyond_s[(len(beyond_s) - 1) // 2]
 
 
 @dataclass

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 from .rig import Rig
 from .swap_rig import LOAD_S, RESIDENCE_S, serve, swap_rig
 
@@ -96,6 +98,52 @@ def test_where_the_node_does_not_tell_the_load_time_is_measured() -> None:
     assert rig.finish("a6", after_s=LOAD_S + 5.0) == ["b"]
     assert serve(rig, "b", until_s=1000.0, step_s=5.0) == "c"
     assert 2.0 * LOAD_S < rig.now_s - since_s < 4.0 * LOAD_S
+
+
+def test_a_load_is_measured_although_no_run_begins_with_its_model_in_memory() -> None:
+    rig = Rig(wait_s_max=1e6)
+    rig.node("n", 1, "m", "cold", loaded=())
+    rig.start("a")
+    for number in range(40):
+        rig.wait(f"a{number}")
+        rig.wait(f"c{number}", "cold")
+    running, models, at_s = "a", "", 0.0
+    while rig.now_s < 400.0:
+        at_s += 5.0 + LOAD_S * (models[-1:] != running[0])
+        models += running[0]
+        (running,) = rig.finish(running, after_s=at_s - rig.now_s)
+    turns = [len(list(turn)) for _, turn in groupby(models)]
+    assert len(turns) > 8
+    assert {5.0 * turn for turn in turns[1:-1]} == {RESIDENCE_S}
+
+
+def test_what_starts_while_its_model_loads_tells_no_service_time() -> None:
+    rig = Rig(wait_s_max=1e6)
+    rig.node("n", 2, "m", "cold", loaded=())
+    rig.start("a")
+    rig.now_s += 4.0
+    rig.start("b")
+    rig.finish("b", after_s=LOAD_S - 4.0 + 1.0)  # only now it is certain that the load is over
+    rig.start("c")
+    assert rig.look().average_service_s is None
+    rig.finish("c", after_s=2.0)
+    rig.finish("a", after_s=1.0)
+    (lane,) = [lane for lane in rig.look().lanes if lane.model == "m"]
+    assert lane.service_s == 2.0
+
+
+def test_after_a_cancelled_load_the_next_answer_tells_that_the_model_is_there() -> None:
+    rig = Rig(wait_s_max=1e6)
+    rig.node("n", 1, "m", "cold", loaded=())
+    rig.start("a")
+    rig.wait("b")
+    rig.now_s += 1.0
+    assert Rig.started(rig.cancel("a")) == ["b"]
+    rig.wait("c")
+    assert rig.finish("b", after_s=LOAD_S + 3.0) == ["c"]
+    assert rig.look().average_service_s is None
+    rig.finish("c", after_s=3.0)
+    assert rig.look().average_service_s == 3.0
 
 
 def test_one_that_came_back_measures_no_load() -> None:

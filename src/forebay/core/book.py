@@ -184,7 +184,7 @@ class Book:
         else:
             self.charging.charge(entry, node)
         queue.unserved_since_s = now_s
-        keeps_memory = node.holds_all and not node.loaders  # nothing to load, nothing being loaded
+        keeps_memory = node.holds_all and not node.loads  # nothing to load, nothing being loaded
         entry.since_s = now_s if keeps_memory else self._note_model(entry, node)
         self.lease(entry, node)
         entry.attempt += 1

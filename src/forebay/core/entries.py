@@ -91,9 +91,9 @@ class Entry:
         "account", "arrival", "attempt", "cached_tokens", "capped", "charged",
         "charged_account", "charged_on", "charged_queue", "claim", "class_charged", "cost",
         "counted", "deadline_s", "excluded", "goes_first", "guest", "held_from", "held_on",
-        "held_until_s", "id", "kind", "lent", "node", "p50_s", "prefix", "price", "promised_in",
-        "promotes_at_s", "promotes_in_s", "queue", "queued", "raw_s", "revoked", "seq", "since_s",
-        "size", "state", "unreached", "user", "wait_left_s", "waited_s",
+        "held_until_s", "id", "joins_load", "kind", "lent", "node", "p50_s", "prefix", "price",
+        "promised_in", "promotes_at_s", "promotes_in_s", "queue", "queued", "raw_s", "revoked",
+        "seq", "since_s", "size", "state", "unreached", "user", "wait_left_s", "waited_s",
     )  # fmt: skip
 
     def __init__(self, arrival: Arrived, seq: int, user: User, now_s: float) -> None:
@@ -129,6 +129,7 @@ class Entry:
         self.deadline_s = 0.0  # valid while waiting
         self.promotes_in_s = 0.0  # what is left of the interval before it counts one class higher
         self.promotes_at_s = 0.0  # valid while waiting
+        self.joins_load = False  # whether its model was being loaded by another when it started
         self.lent = False  # whether its slot belongs to a loan, and goes back there
         self.queued = False  # whether its owner was told to wait
         self.guest = False  # whether it waits only for a job to end, outside the bound on waiting

@@ -37,13 +37,24 @@ LOADS_RECENT: Final = 9
 """The median of so many is a load time: a run may be several times as long as a usual one."""
 
 
+class Load:
+    """A model that was put into memory, and the run that had it loaded."""
+
+    __slots__ = ("began_s", "entry", "is_over")
+
+    def __init__(self, entry: Entry, began_s: float) -> None:
+        self.entry = entry
+        self.began_s = began_s
+        self.is_over = False  # certainly: a run of the model has ended well since
+
+
 class Node:
     """One backend server."""
 
     __slots__ = (
-        "_left_s", "_load_is_told", "_loads_s", "away_since_s", "broken_off_s", "families",
+        "_left_s", "_load_is_told", "_loads", "away_since_s", "broken_off_s", "families",
         "gpu_load", "held", "holds_all", "is_new", "lanes", "leases", "lent", "load_s",
-        "loaded", "loaded_max", "loaders", "models", "name", "on_trial", "prefixes",
+        "loaded", "loaded_max", "loads", "models", "name", "on_trial", "prefixes",
         "ready_at_s", "removed", "rest_until_s", "room", "seq", "shares", "slots", "state",
         "swap_rank", "swap_target", "swap_victim", "used_at", "wake_s",
     )  # fmt: skip
@@ -73,8 +84,9 @@ class Node:
         self.lanes: dict[str, dict[str, Lane]] = {}  # that it lists, by model and family
         self.load_s = 0.0  # S of the swap rule, as told or measured; 0 while unknown
         self._load_is_told = False
-        self._loads_s: deque[float] = deque(maxlen=LOADS_RECENT)  # the last that were measured
-        self.loaders: dict[str, tuple[Entry, float]] = {}  # who had a model loaded, and when
+        self._loads: deque[tuple[str, float]] = deque(maxlen=LOADS_RECENT)
+        """The last loads that were measured: the model, and what its load and first run took."""
+        self.loads: dict[str, Load] = {}  # whose first run has not ended, by model
         self._left_s: dict[str, float] = {}  # when a model left the memory last
         self.swap_target: str | None = None  # draining until this model can be loaded
         self.swap_victim = ""  # ... in the place of this one
@@ -151,13 +163,16 @@ class Node:
         if model in loaded:
             if model == self.swap_victim:
                 self.swap_target = None  # someone more urgent wants it still
-            if model in self.loaders and self.loaders[model][0] is entry:
-                del self.loaders[model]  # it came back, and measures no load any more
+            load = self.loads.get(model)
+            if load is not None and load.entry is entry:
+                del self.loads[model]  # it came back, and measures no load any more
+            elif load is not None and not load.is_over:
+                entry.joins_load = True
         else:
             if len(loaded) >= self.loaded_max:
                 self._put_out(self.victim(), now_s)
             self.swap_target = None
-            self.loaders[model] = (entry, now_s)
+            self.loads[model] = Load(entry, now_s)
             loaded[model] = now_s + self.load_s
             self._compare_models()
         return max(now_s, loaded[model])
@@ -171,7 +186,7 @@ class Node:
         if self.loaded is not None:
             del self.loaded[model]
         self._left_s[model] = now_s
-        self.loaders.pop(model, None)
+        self.loads.pop(model, None)
 
     def victim(self) -> str:
         """Return the model that makes room: the least wanted, an idle one, the oldest.
@@ -223,7 +238,22 @@ class Node:
             return own_s
         return max((self.service_s(other, 0.5) or 0.0 for other in self.lanes), default=0.0)
 
-    def measure_load(self, lane: Lane, took_s: float) -> float | None:
+    def end_run(self, entry: Entry, service_s: float, now_s: float) -> float | None:
+        """Take note of a run that ended well; return its service time, if it can be told."""
+        lane = entry.queue.lane
+        load = self.loads.get(lane.model)
+        if load is not None:
+            load.is_over = True
+            if self.loaded is not None and not self._load_is_told:
+                self.loaded[lane.model] = min(self.loaded[lane.model], now_s)
+            if load.entry is entry:
+                del self.loads[lane.model]
+                return self._measure_load(lane, now_s - load.began_s)
+        if entry.joins_load and not self._load_is_told:
+            return None  # nobody knows for how long it waited for the load
+        return service_s
+
+    def _measure_load(self, lane: Lane, took_s: float) -> float | None:
         """Learn from a run that began with a load; return its service time, if it can be told.
 
         Where the node does not say how long a load takes, it is what the run took beyond a usual
@@ -232,16 +262,24 @@ class Node:
         """
         if self._load_is_told:
             return took_s - self.load_s
-        usual_s = lane.times.quantile_s(0.5)
-        service_s = None
-        if usual_s is None:
-            usual_s = self.usual_service_s(lane.model)
-            if usual_s == 0.0:
-                return None
-            service_s = took_s - self.load_s if self.load_s else None
-        self._loads_s.append(max(0.0, took_s - usual_s))
-        self.load_s = sorted(self._loads_s)[(len(self._loads_s) - 1) // 2]
-        return service_s
+        before_s = self.load_s if self.usual_service_s(lane.model) > 0.0 else 0.0
+        self._loads.append((lane.model, took_s))
+        self.learn_load()
+        if before_s == 0.0 or lane.times.mean_s() is not None:
+            return None
+        return took_s - before_s
+
+    def learn_load(self) -> None:
+        """Work out how long a load takes, by what usual services take as far as that is known.
+
+        While no service is measured, all that a run took is taken for its load: too much rather
+        than too little. Without a residence no run would begin with its model in memory, and none
+        would ever be measured.
+        """
+        if self._load_is_told or not self._loads:
+            return
+        beyond_s = [max(0.0, took_s - self.usual_service_s(model)) for model, took_s in self._loads]
+        self.load_s = sorted(beyond_s)[(len(beyond_s) - 1) // 2]
 
     def update(self, event: NodeChanged, now_s: float) -> None:
         """Take over what is reported, keeping what only the core knows."""

@@ -229,15 +229,14 @@ class Scheduler:
 
     def _add_service(self, entry: Entry, node: Node, service_s: float) -> None:
         """Count a service time where a model was loaded: the load is no part of it."""
-        lane = entry.queue.lane
-        loader = node.loaders.get(lane.model)
-        measured_s: float | None = service_s
-        if loader is not None and loader[0] is entry:
-            del node.loaders[lane.model]
-            measured_s = node.measure_load(lane, self._book.now_s - loader[1])
+        measured_s = node.end_run(entry, service_s, self._book.now_s)
         if measured_s is not None and measured_s > 0.0:
-            lane.times.add(measured_s, entry.arrival.prompt_tokens)
+            times = entry.queue.lane.times
+            is_first = times.mean_s() is None
+            times.add(measured_s, entry.arrival.prompt_tokens)
             self._book.tally.service.append(measured_s)
+            if is_first:
+                node.learn_load()
 
     def _cancel(self, event: Cancelled) -> None:
         book = self._book
@@ -264,6 +263,7 @@ class Scheduler:
         if entry is None or entry.state != "running":
             return
         node = book.release(entry)
+        entry.joins_load = False
         book.charging.refund_class(entry, node)
         book.tally.returned += 1
         if event.exclude:
