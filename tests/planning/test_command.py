@@ -70,6 +70,17 @@ def test_only_json_is_on_standard_output(log: Path) -> None:
     assert made["recorded"]["all"]["ok"] == 10
 
 
+def test_a_load_that_somebody_tells_of_is_not_in_the_service_times_too(tmp_path: Path) -> None:
+    lines = [line(10.0 * number, run_s=9.0, model="ab"[number % 2]) for number in range(8)]
+    log = write(tmp_path / "swaps.log", *lines)
+    made = json.loads(sim(log, "--json", "--load-seconds", "8").stdout)
+    assert made["source"]["fits"]["a"]["first_s"] == 1.0
+    [variant] = made["variants"]
+    assert variant["load_s"] == 8.0
+    assert variant["summary"]["swaps"] == 8
+    assert variant["summary"]["all"]["wait"]["max"] == 0.0
+
+
 def test_the_same_seed_says_the_same(log: Path) -> None:
     words = ("--json", "--scale", "3", "--seed", "4")
     assert sim(log, *words).stdout == sim(log, *words).stdout

@@ -111,3 +111,89 @@ def test_what_comes_while_a_model_loads_waits_for_the_rest_of_the_load() -> None
 
 def test_nodes_that_hold_all_their_models_load_nothing() -> None:
     assert fit_all(swapping(0.05)).load_s == 0.0
+
+
+def turns(*models: str, load_s: float, at_once: int = 4, warm: int = 0) -> list[TrafficRequest]:
+    """Return requests of one node that loads each of these models in turn.
+
+    So many begin at once, before the load, and so many after it.
+    """
+    requests = []
+    for number, model in enumerate(models):
+        began_s = 100.0 * number
+        starts_s = [began_s] * at_once + [began_s + 20.0 + 4.0 * place for place in range(warm)]
+        requests += [
+            TrafficRequest(
+                start_s, model, output_tokens=10, stream=True, node="n1", is_whole=True,
+                first_byte_s=first_s, run_s=first_s + 1.0,
+            )
+            for start_s in starts_s
+            for first_s in (0.2 + (load_s if start_s == began_s else 0.0),)
+        ]  # fmt: skip
+    return requests
+
+
+def services(requests: list[TrafficRequest], load_s: float = 0.0) -> set[float]:
+    fits = fit_all(requests, load_s)
+    timed = with_service_times(Traffic("access log", requests, []), fits, 0).requests
+    return {round(one.service_s, 3) for one in timed}
+
+
+def test_loads_are_seen_although_most_requests_waited_for_one() -> None:
+    requests = turns(*"abab" * 5, load_s=8.0, warm=1)
+    assert fit_all(requests).load_s == pytest.approx(8.0)
+    assert services(requests) == {1.2}
+
+
+def test_loads_of_a_model_that_always_waited_for_one_are_known_from_the_others() -> None:
+    requests = turns(*"ab" * 5, load_s=8.0, warm=5)
+    requests += [
+        replace(one, at_s=one.at_s + 1000.0) for one in turns(*"cacb" * 10, load_s=8.0, warm=0)
+    ]
+    fits = fit_all(requests)
+    assert fits.load_s == pytest.approx(8.0)
+    assert fits.models["c"].first_s == pytest.approx(0.2)
+    assert services(requests) == {1.2}
+
+
+def test_a_model_that_is_slow_and_rare_loads_nothing() -> None:
+    often = turns(*"a" * 20, load_s=0.0, warm=5)
+    slow = [
+        replace(one, model="b", at_s=one.at_s + 50.0, first_byte_s=9.0, run_s=10.0)
+        for one in turns(*"b" * 20, load_s=0.0, at_once=1)
+    ]
+    assert fit_all(sorted(often + slow, key=lambda one: one.at_s)).load_s == 0.0
+
+
+def test_models_that_run_at_the_same_time_are_not_loaded_in_turn() -> None:
+    source = random.Random(1)
+    requests = [
+        TrafficRequest(
+            float(at), source.choice("ab"), output_tokens=10, node="n1", is_whole=True,
+            run_s=source.choice((0.5, 1.0, 30.0, 40.0, 50.0)),
+        )
+        for at in range(200)
+    ]  # fmt: skip
+    assert fit_all(requests).load_s == 0.0
+
+
+def test_who_follows_a_cancelled_request_waits_for_the_rest_of_its_load() -> None:
+    requests = turns(*"ab" * 10, load_s=8.0, at_once=2, warm=2)
+    for place in range(20, len(requests), 4):
+        left = {"is_whole": False, "run_s": 1.0, "first_byte_s": 0.0}
+        requests[place] = replace(requests[place], **left)
+        rest = {"at_s": requests[place].at_s + 1.0, "first_byte_s": 7.2, "run_s": 8.2}
+        requests[place + 1] = replace(requests[place + 1], **rest)
+    fits = fit_all(requests)
+    assert fits.load_s == pytest.approx(8.0)
+    assert fits.cold[21] == pytest.approx(7.0)
+    assert services(requests) == {1.2}
+
+
+def test_what_somebody_says_of_loads_is_no_part_of_the_service_either() -> None:
+    requests = turns(*"ab" * 10, load_s=8.0)
+    assert fit_all(requests).load_s == 0.0  # every request waited: the log does not show it
+    assert services(requests) == {9.2}
+    assert services(requests, load_s=8.0) == {1.2}
+    seen = turns(*"ab" * 10, load_s=8.0, warm=2)
+    assert services(seen, load_s=20.0) == {1.2}

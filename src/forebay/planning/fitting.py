@@ -9,7 +9,8 @@ the more it runs at once, prompts whose prefix is still in a node's cache, and t
 from __future__ import annotations
 
 import random
-from itertools import pairwise
+from collections import Counter
+from math import inf
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Container, Iterable, Sequence
 
     from forebay.planning.traffic import Traffic, TrafficRequest
 
@@ -29,6 +30,10 @@ NODE_DIFFERENCE_MIN = 0.1
 LOADS_MIN = 3
 LOAD_S_MIN = 0.5
 """A change of model that costs less is taken for noise: nothing is loaded."""
+WARM_RUNS_MIN = 3
+"""So many runs without a load have to do where no model has enough for a fit."""
+OVERLAP_S = 0.1
+"""Two models that ran at once for less did not: clocks are read late now and then."""
 
 
 class ServiceFit(Struct, frozen=True):
@@ -64,23 +69,32 @@ class Fits(Struct, frozen=True):
     """For how long requests waited on their node for their model to load, by their place."""
 
 
-def fit_all(requests: Sequence[TrafficRequest]) -> Fits:
-    """Fit what ran; models that never ran get the times of all."""
-    models = _fit_models(requests, {})
-    load_s, cold = _loads(requests, models)
-    if cold:  # their times are no service times: leave them out, and look again
-        models = _fit_models(requests, cold)
-        load_s, cold = _loads(requests, models)
+def fit_all(requests: Sequence[TrafficRequest], load_s: float = 0.0) -> Fits:
+    """Fit what ran; models that never ran get the times of all.
+
+    `load_s` is what somebody says that loads took: it holds where the log does not show it.
+    """
+    unsure = _maybe_cold(requests)
+    models = _fit_models(requests, unsure)
+    load_s = _load_s(requests, models, _well_known(requests, unsure)) or load_s
+    if not load_s:
+        models = _fit_models(requests, {})
+        return Fits(models, _slowness(requests, models, {}), 0.0, {})
+    cold = _cold(requests, models, load_s)
+    models = _fit_models(*_less_loads(requests, cold))
+    # Now all runs without a load count, which are more than those of which it was certain.
+    load_s = _load_s(requests, models, _well_known(requests, cold)) or load_s
+    cold = _cold(requests, models, load_s)
+    models = _fit_models(*_less_loads(requests, cold))
     return Fits(models, _slowness(requests, models, cold), load_s, cold)
 
 
-def _fit_models(
-    requests: Sequence[TrafficRequest], cold: dict[int, float]
-) -> dict[str, ServiceFit]:
+def _fit_models(requests: Sequence[TrafficRequest], but: Container[int]) -> dict[str, ServiceFit]:
+    """Return the times of all models, from all requests but those at some places."""
     models: dict[str, list[TrafficRequest]] = {}
     for place, request in enumerate(requests):
         whole = models.setdefault(request.model, [])
-        if request.is_whole and request.run_s and place not in cold:
+        if request.is_whole and request.run_s and place not in but:
             whole.append(request)
     fits = {model: fit(whole) for model, whole in models.items() if whole}
     usual = fit([one for whole in models.values() for one in whole]) if fits else ASSUMED
@@ -164,34 +178,103 @@ def _slowness(
     }
 
 
-def _loads(
-    requests: Sequence[TrafficRequest], fits: dict[str, ServiceFit]
-) -> tuple[float, dict[int, float]]:
-    """Return how long loads take, and who waited for one, and how long.
+def _load_s(
+    requests: Sequence[TrafficRequest], fits: dict[str, ServiceFit], known: Container[str]
+) -> float:
+    """Return how long loads take; 0 where nodes do not seem to load anything.
 
     Where a node changes from one model to another and that takes long more often than not, it holds
-    one model at a time. What comes for a model while it loads waits for the rest of the load.
+    one model at a time; where another model still runs then, it holds both. Models whose times are
+    not `known` tell nothing: they may just be slow.
     """
-    runs = _runs(requests)
-    extras = {
-        place: _beyond_s(requests[place], fits)
-        for seen in runs.values()
-        for (_, before), (_, place) in pairwise(seen)
-        if requests[place].model != requests[before].model and requests[place].is_whole
-    }
-    if len(extras) < LOADS_MIN or (load_s := median(extras.values())) < LOAD_S_MIN:
-        return 0.0, {}
+    extras = []
+    for seen in _runs(requests).values():
+        ends_s: dict[str, float] = {}
+        before = ""
+        for start_s, place in seen:
+            one = requests[place]
+            others_s = max((s for model, s in ends_s.items() if model != one.model), default=0.0)
+            if before not in ("", one.model) and one.is_whole and one.model in known:
+                overlaps = others_s > start_s + OVERLAP_S
+                extras.append(0.0 if overlaps else _beyond_s(one, fits))
+            before = one.model
+            ends_s[before] = max(ends_s.get(before, 0.0), start_s + one.run_s)
+    if len(extras) < LOADS_MIN or (load_s := median(extras)) < LOAD_S_MIN:
+        return 0.0
+    return load_s
+
+
+def _cold(
+    requests: Sequence[TrafficRequest], fits: dict[str, ServiceFit], load_s: float
+) -> dict[int, float]:
+    """Return who waited for a load, by place, and how long.
+
+    What comes for a model while it loads waits for the rest of the load. Of the first run after a
+    change that did not end well nothing can be told: it is taken for a load as well.
+    """
     cold: dict[int, float] = {}
-    for seen in runs.values():
+    for seen in _runs(requests).values():
         model, ready_s = "", 0.0
         for start_s, place in seen:
             one = requests[place]
-            if one.model != model and _beyond_s(one, fits) > load_s / 2:
-                ready_s = start_s + load_s
-            model = one.model
+            if one.model != model:
+                loads = not one.is_whole or _beyond_s(one, fits) > load_s / 2
+                model, ready_s = one.model, start_s + load_s if loads else start_s
             if start_s < ready_s:
                 cold[place] = ready_s - start_s
-    return load_s, cold
+    return cold
+
+
+def _maybe_cold(requests: Sequence[TrafficRequest]) -> set[int]:
+    """Return the places of those that began before their node had answered with their model.
+
+    Only of the others it is certain that they did not wait for a load.
+    """
+    found: set[int] = set()
+    for seen in _runs(requests).values():
+        model, ready_s = "", inf
+        for start_s, place in seen:
+            one = requests[place]
+            if one.model != model:
+                model, ready_s = one.model, inf
+            if start_s < ready_s:
+                found.add(place)
+                if one.is_whole:
+                    ready_s = min(ready_s, start_s + (one.first_byte_s or one.run_s))
+    return found
+
+
+def _well_known(requests: Sequence[TrafficRequest], but: Container[int]) -> set[str]:
+    """Return the models of which enough requests ran for a fit, but for those at some places.
+
+    If there is none, a few requests have to do.
+    """
+    runs = Counter(
+        one.model for place, one in enumerate(requests) if one.is_whole and place not in but
+    )
+    least = POINTS_MIN if max(runs.values(), default=0) >= POINTS_MIN else WARM_RUNS_MIN
+    return {model for model, count in runs.items() if count >= least}
+
+
+def _less_loads(
+    requests: Sequence[TrafficRequest], cold: dict[int, float]
+) -> tuple[list[TrafficRequest], set[int]]:
+    """Return the requests as if no load had been waited for, and the places of those to leave out.
+
+    What is left of a run after a load is less exact than a run without: it counts only where its
+    model has few others.
+    """
+    known = _well_known(requests, cold)
+    kept = list(requests)
+    but: set[int] = set()
+    for place, load_s in cold.items():
+        one = requests[place]
+        if one.model in known or one.run_s <= load_s:
+            but.add(place)
+        else:
+            first_s = max(0.0, one.first_byte_s - load_s)
+            kept[place] = replace(one, first_byte_s=first_s, run_s=one.run_s - load_s)
+    return kept, but
 
 
 def _runs(requests: Sequence[TrafficRequest]) -> dict[str, list[tuple[float, int]]]:

@@ -65,7 +65,7 @@ def start(given: dict[str, Any]) -> None:
         if given["users"] is not None:
             mix = parse_mix(given["users"], "--users", "user-")
             traffic = with_users(traffic, mix, given["seed"])
-        fits = fit_all(traffic.requests)
+        fits = fit_all(traffic.requests, asked[0].load_s or 0.0)
         traffic = with_service_times(traffic, fits, given["seed"])
         stage = Stage(traffic, fits, given["config"], given["seed"])
         limits = _limits(given["fail_if"] or [], traffic)
