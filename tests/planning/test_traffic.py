@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -121,6 +123,45 @@ def test_what_cannot_be_replayed_is_said(tmp_path: Path, text: str, wrong: str) 
         read_traffic(path)
 
 
+@pytest.mark.parametrize("first", ['{"timestamp": 1, "message": "ready"}', '{"at_s": 1}', "x,y"])
+def test_lines_of_requests_make_a_file_a_log_whatever_is_before_them(
+    tmp_path: Path, first: str
+) -> None:
+    path = write(tmp_path / "log", line(0), line(1))
+    path.write_text(f"{first}\n{path.read_text()}")
+    traffic = read_traffic(path)
+    assert (traffic.source, len(traffic.requests), traffic.skipped) == ("access log", 2, 1)
+
+
+@pytest.mark.parametrize("prefix", ["Nov 18 20:22:08 host forebay[12]: ", "forebay-1  | "])
+def test_what_a_collector_writes_before_each_line_is_said(tmp_path: Path, prefix: str) -> None:
+    path = write(tmp_path / "log", line(0), line(1))
+    path.write_text("".join(prefix + text + "\n" for text in path.read_text().splitlines()))
+    with pytest.raises(BadPlan, match="journalctl -o cat"):
+        read_traffic(path)
+
+
+def test_a_pipe_is_refused_before_anything_is_read_from_it(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(BadPlan, match="not a regular file"):
+        read_traffic(path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [gzip.compress(b"{}" * 99), "{}".encode("utf-16"), b"\xff,"],
+    ids=["gzip", "UTF-16", "binary"],
+)
+def test_what_is_no_text_is_said_of_the_option_that_was_given(
+    tmp_path: Path, content: bytes
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(BadPlan, match=r"--from: .* it is not UTF-8 text"):
+        read_traffic(path)
+
+
 def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(BadPlan, match="cannot be read"):
         read_traffic(tmp_path / "nowhere")
@@ -186,7 +227,11 @@ def test_nodes_are_read_as_they_are_typed() -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ["", "gpu", "3xgpu", "gpu:0", "0xgpu:1", "gpu:1,gpu:2", "a b:1"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "gpu", "3xgpu", "gpu:0", "0xgpu:1", "gpu:1,gpu:2", "a b:1", "-1xl:8", "n1:3;n2:3",
+     "3\u00d7llama:8", "unseen:8b:2"],
+)  # fmt: skip
 def test_nodes_that_make_no_sense_are_refused(text: str) -> None:
     with pytest.raises(BadPlan, match="--nodes"):
         parse_nodes(text, Traffic("trace", [request(0.0)], []), NOTHING)

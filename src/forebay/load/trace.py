@@ -36,14 +36,14 @@ class _Columns(NamedTuple):
     names: list[str]
 
 
-def read_trace(path: Path) -> Iterator[TraceRow]:
-    """Yield the rows of a file; raises BadPlan, naming file, line and column."""
+def read_trace(path: Path, option: str = "--trace") -> Iterator[TraceRow]:
+    """Yield the rows of the file of an option; raises BadPlan, naming file, line and column."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             yield from parse_trace(_short_lines(file, str(path)), str(path))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise BadPlan(f"--trace: {path} cannot be read: {reason}.") from None
+        raise BadPlan(f"{option}: {path} cannot be read: {reason}.") from None
 
 
 def parse_trace(lines: Iterable[str], name: str) -> Iterator[TraceRow]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from forebay.load.quantities import BadPlan
+from forebay.settings.section import PLAIN_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +37,7 @@ def parse_nodes(text: str, traffic: Traffic, fits: Fits) -> list[PlannedNode]:
     """Read `COUNTxNAME:SLOTS[,...]`; raises BadPlan.
 
     NAME is a node of the log, whose speed and models are taken; or a model, and the node has that
-    one alone; or any word, and the node has every model.
+    one alone; or any other name that a node may have, and the node has every model.
     """
     nodes: list[PlannedNode] = []
     served = served_models(traffic)
@@ -50,6 +51,13 @@ def parse_nodes(text: str, traffic: Traffic, fits: Fits) -> list[PlannedNode]:
         if not (1 <= count <= NODES_MAX and 1 <= slots <= SLOTS_MAX):
             raise BadPlan(
                 f"--nodes: {part}: from 1 to {NODES_MAX:,} nodes, from 1 to {SLOTS_MAX:,} slots."
+            )
+        is_seen = name in served or name in traffic.models
+        if not is_seen and (name.startswith("-") or not PLAIN_NAME.fullmatch(name)):
+            raise BadPlan(
+                f"--nodes: {part}: {name!r} is no node and no model of --from, and no name for a "
+                "node: letters, digits, '.', '_' and '-'. Write COUNTxNAME:SLOTS, separated by "
+                "commas: 3xgpu:8"
             )
         models = served.get(name) or ((name,) if name in traffic.models else traffic.models)
         slowness = fits.slowness.get(name, 1.0)

@@ -113,7 +113,7 @@ def read_traffic(path: Path) -> Traffic:
         rows = (
             TrafficRequest(row.at_s, TRACE_MODEL, prompt_tokens=row.prompt_tokens,
                            output_tokens=row.tokens_max)
-            for row in read_trace(path)
+            for row in read_trace(path, "--from")
         )  # fmt: skip
         return _traffic("trace", _bounded(rows, path), path)
     if '"outcome"' in first or not ('"timestamp"' in first or '"at_s"' in first):
@@ -122,17 +122,26 @@ def read_traffic(path: Path) -> Traffic:
 
 
 def _telling_line(path: Path) -> str:
-    """Return the line by which a file is known: its first, but for what `forebay serve` says first.
+    """Return the line by which a file is known: the first of a request in a log, else its first.
 
-    That is for people, and is in the same file where all it writes goes to one.
+    What `forebay serve` says to people, and what others write, may come before in the same file.
     """
-    first = ""
+    if path.exists() and not path.is_file():
+        raise BadPlan(f"--from: {path} is not a regular file. Save the log to one.")
+    first, is_prefixed = "", False
     for line in islice(_lines(path), GREETING_LINES_MAX):
         first = first or line
-        if first.startswith("{") or (line.startswith("{") and '"outcome"' in line):
-            return line
+        if '"outcome"' in line:
+            if line.startswith("{"):
+                return line
+            is_prefixed = is_prefixed or '{"time":' in line
     if not first:
         raise BadPlan(f"--from: {path} is empty.")
+    if is_prefixed:
+        raise BadPlan(
+            f"--from: {path} has something before the {{ of each line. Leave it out: "
+            "journalctl -o cat, docker compose logs --no-log-prefix."
+        )
     return first
 
 
