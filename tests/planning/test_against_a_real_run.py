@@ -57,7 +57,8 @@ async def record(
             node = SimNode(options)
             await node.start()
             stack.push_async_callback(node.stop)
-            listed.append({"name": f"n{number + 1}", "url": node.url})
+            # Named: slots that are found, and change meanwhile, are not what a replay has.
+            listed.append({"name": f"n{number + 1}", "url": node.url, "slots": options.slots})
         settings = Settings(nodes=listed, server={"port": 0}, queue={"max_size": 1000, **queue})  # type: ignore[arg-type] # pydantic reads dicts
         clock = LoopClock(asyncio.get_running_loop())
         gateway = Gateway(settings, environ={}, clock=clock, log=AccessLog(log))
@@ -84,13 +85,11 @@ def replayed(path: Path, *words: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return made["recorded"], made["variants"][0]["summary"]
 
 
-def assert_close(
-    predicted: dict[str, Any], measured: dict[str, Any], p50_within: float = WITHIN
-) -> None:
+def assert_close(predicted: dict[str, Any], measured: dict[str, Any]) -> None:
     assert predicted["count"] == measured["count"]
-    for rank, within in (("p50", p50_within), ("p95", WITHIN)):
+    for rank in ("p50", "p95"):
         off_s = abs(predicted[rank] - measured[rank])
-        assert off_s <= max(within * measured[rank], CLOSE_S), (rank, predicted, measured)
+        assert off_s <= max(WITHIN * measured[rank], CLOSE_S), (rank, predicted, measured)
 
 
 @pytest.mark.long  # it is timed: nodes and clients are real
@@ -110,15 +109,15 @@ async def test_a_log_predicts_the_waits_of_its_own_run_and_with_a_node_less(tmp_
 
 
 @pytest.mark.long
-async def test_a_log_predicts_the_waits_of_its_own_run_where_nodes_swap_models(
+async def test_a_log_predicts_the_waits_of_its_own_run_where_a_node_swaps_models(
     tmp_path: Path,
 ) -> None:
+    """One node: of two, a swap a millisecond later changes all that follow, in either run."""
     options = replace(OPTIONS, models=("a", "b"), load_s=1.0)
     usual = ["--duration", "25s", "--max-tokens", "32"]
-    loads = [["--model", "a", "--rate", "7", *usual], ["--model", "b", "--rate", "4", *usual]]
+    loads = [["--model", "a", "--rate", "4", *usual], ["--model", "b", "--rate", "2", *usual]]
     log = tmp_path / "access.log"
-    log.write_bytes(await record(loads, 2, options, swap_wait_seconds=2.0))
+    log.write_bytes(await record(loads, 1, options, swap_wait_seconds=2.0))
     measured, again = replayed(log, "--set", "queue.swap_wait_seconds=2")
     assert again["swaps"] > 5
-    # a swap a moment later changes all that follow: in 25 s the middle does not even out
-    assert_close(again["all"]["wait"], measured["all"]["wait"], p50_within=0.5)
+    assert_close(again["all"]["wait"], measured["all"]["wait"])
