@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from forebay.core import Action, Event
 
 STEPS = 90
-BLOCK = 50
+BLOCK = 35
 """Seeds in one test."""
 REPLAYED_EVERY = 5
 """Whether the core is a function of its events is not a matter of single seeds."""

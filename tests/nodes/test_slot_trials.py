@@ -29,7 +29,7 @@ def test_more_room_is_found_within_60_requests(kind: str) -> None:
     """In the median over engines that run up to 12, whenever they get two to four times as much."""
     rng, kinds = Random(kind), [name for name, _ in PLAIN]
     took: list[int] = []
-    while len(took) < 60:
+    while len(took) < 30:
         number = kinds.index(kind) + len(kinds) * rng.randrange(7)
         before, after = plain(number), plain(number, 2.0 ** rng.uniform(1.0, 2.0))
         run = Run(SlotLimit(), rng.randrange(10**6), before.load)

@@ -141,7 +141,7 @@ def try_everything(base_url: str, node_url: str, examples: int) -> int:
     return tried
 
 
-@pytest.mark.parametrize("examples", [4, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("examples", [3, pytest.param(20, marks=pytest.mark.long)])
 async def test_a_running_gateway_does_as_described_whatever_it_is_asked(
     rig: Rig, examples: int
 ) -> None:
