@@ -547,10 +547,8 @@ class SlotLimit:
 
     def _search_on(self, home: Round, done: Round, now_s: float) -> None:
         """Begin the search again: a trial of more has gained nearly all."""
-        reason, self._worse = (
-            self._costs.gain_told(home, done),
-            self._known.worse_from(done, self._costs),
-        )
+        reason = self._costs.gain_told(home, done)
+        self._worse = self._known.worse_from(done, self._costs)
         if self._worse <= self.slots + 1:  # the next one did: it comes in a trial of its own
             self._add(done)
             self._settle(self.slots)
