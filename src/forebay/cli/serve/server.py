@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import logging
 import os
@@ -48,6 +49,8 @@ T = TypeVar("T")
 
 SWITCH_S = 0.0005
 """How long a thread that reads a large body may hold up the event loop at a time."""
+M_ARENA_MAX = -8
+"""The option of glibc's mallopt() for the number of its heaps."""
 
 
 def run_gateway(settings: Settings, arguments: ServeArguments) -> None:
@@ -64,6 +67,7 @@ def prepare_process() -> None:
     """Set up what is the same for the whole process."""
     set_up_logging()
     _allow_many_connections()
+    _share_one_heap()
     sys.setswitchinterval(SWITCH_S)
 
 
@@ -72,6 +76,17 @@ def _allow_many_connections() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):  # then the usual limit holds
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _share_one_heap() -> None:
+    """Have all threads allocate from one heap, where the C library is glibc.
+
+    By default each thread gets one of its own, and keeps what it freed: 12 MiB, once a thread has
+    imported the database. The threads run one at a time under the GIL, so they rarely contend.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_ARENA_MAX, 1)
 
 
 async def serve_until_stopped(
