@@ -323,7 +323,7 @@ class Run:
         if ended is not None:
             written = TOKEN_BYTES * ended.written(0.0)
             streams.append((MODEL, str(id(ended)), written, self._now_s))
-        self._limit.note_streams(streams, self._now_s)
+        self._limit.note_streams(streams, self._now_s, "" if ended is None else str(id(ended)))
 
     def _end(self, request: Request) -> None:
         request.ended_s, request.slots = self._now_s, self.slots()

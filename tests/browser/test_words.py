@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from forebay.gateway.routes.queue import REASONS
-from forebay.nodes.backend import WAYS_TO_FAIL
+from forebay.nodes.health import WAYS_TO_FAIL
 
 STATIC = Path(__file__).parents[2] / "src/forebay/dashboard/static"
 ENTRY = re.compile(r'^  (\w+): "((?:[^"\\]|\\.)*)",$', re.M)

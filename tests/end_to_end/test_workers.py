@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 ONE_SLOT = SimOptions(models=("m",), slots=1, ttft_s=0.0, tokens_per_second=50.0)
 FAST = SimOptions(models=("m",), slots=8, ttft_s=0.0, tokens_per_second=0.0)
 ENDLESS = {"max_tokens": 100_000, "ignore_eos": True}
+CHAT_OF_M = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 SERVED = 'forebay_requests_total{outcome="served",route="/v1/chat/completions"}'
 
 
@@ -62,6 +63,31 @@ async def test_a_request_of_one_worker_waits_for_the_slot_that_another_uses(shel
     running.close()
     reply = await waiting.reply()
     assert (reply.status, reply.headers["x-queue-status"]) == (200, "queued")
+
+
+async def test_workers_find_the_slots_of_a_node_together_and_the_next_leader_keeps_them(
+    shell: Shell, tmp_path: Path
+) -> None:
+    node = await shell.sim_node(SimOptions(models=("m",), slots=4, ttft_s=0.02))
+    config = tmp_path / "forebay.toml"
+    config.write_text(f'[[nodes]]\nname="gpu1"\nurl="{node}"\nkind="openai"\n')
+    workers = await Workers.serve(shell, "--config", str(config))
+
+    async def asks(number: int) -> None:
+        client = await workers.connect(number)
+        for _ in range(10):
+            await client.post("/v1/chat/completions", {**CHAT_OF_M, "max_tokens": 5})
+            assert (await client.reply()).status == 200
+
+    await asyncio.gather(*(asks(number) for number in (0, 1) for _ in range(6)))
+    told = workers.found_slots()
+    assert (told[:2], told[-1]) == ([2, 4], 4)
+    assert told.count(2) == 1, "one finds them, for both"
+    workers.kill(workers.leader)
+    await workers.all_there()
+    for number in (0, 1):
+        (seen,) = (await workers.get(number, "/admin/nodes")).json["data"]
+        assert seen["slots"] == 4
 
 
 async def test_a_key_made_at_one_worker_is_in_force_at_all_and_outlives_the_leader(

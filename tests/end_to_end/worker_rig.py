@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,6 +54,11 @@ class Workers:
         """
         lines = [line for line in self.gateway.text.splitlines() if f'"{message}"' in line]
         return [json.loads(line[line.index("{") :]) for line in lines]
+
+    def found_slots(self) -> list[int]:
+        """Return the numbers of slots that were found, as the log says, in order."""
+        said = re.findall(r'"message":"node has (\d+) slots now"', self.gateway.text)
+        return [int(number) for number in said]
 
     def pid(self, number: int) -> int:
         """Return the process that is a worker now."""

@@ -97,8 +97,10 @@ async def test_how_far_streams_have_come_is_told_when_one_begins_and_when_one_en
 ) -> None:
     """Each with its bytes and when the last of them came; none where more could run."""
     told: list[list[tuple[float, float]]] = []
+    names: list[str] = []  # of those that have ended
 
-    def note_streams(_: SlotLimit, streams: list[Stream], __: float) -> bool:
+    def note_streams(_: SlotLimit, streams: list[Stream], __: float, ended: str) -> bool:
+        names.append(ended)
         assert {model for model, *_ in streams} <= {"m"}
         assert len({name for _, name, *_ in streams}) == len(streams)
         told.append([(done, heard_s) for *_, done, heard_s in streams])

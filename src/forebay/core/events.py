@@ -150,6 +150,8 @@ class NodeChanged(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     found: bool = False
     """The slots were found by trying, and nobody has set or named them. Who merges the reports of
     several observers takes the largest of such numbers: some of them have tried little."""
+    follows: bool = False
+    """These slots are what another observer has found, whose own report counts if there is one."""
     kv_free_tokens: int = -1
     """Tokens for which its key-value cache has room, as the node says; -1 when unknown, and then
     it limits nothing."""

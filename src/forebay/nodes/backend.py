@@ -21,11 +21,17 @@ from forebay.errors import BackendFailed
 from forebay.nodes.adapters.detection import ADAPTERS, detect
 from forebay.nodes.adapters.lm_studio import LmStudio
 from forebay.nodes.adapters.report import NodeReport, ProbeReply, says_loading
-from forebay.nodes.health import UNREAD, FailureKind, NodeHealth
+from forebay.nodes.health import (
+    HEALTH_KINDS,
+    TIMEOUTS,
+    UNREAD,
+    WAYS_TO_FAIL,
+    NodeHealth,
+)
 from forebay.nodes.model_loads import ModelLoads
 from forebay.nodes.probing import Probing
-from forebay.nodes.slot_limit import SLOTS_MAX, SlotLimit
-from forebay.nodes.stream_pace import FULL
+from forebay.nodes.slot_limit import SLOTS_MAX
+from forebay.nodes.slot_sharing import FollowedLimit
 from forebay.wire.fetch import fetch
 from forebay.wire.pool import ConnectionPool, Target
 
@@ -36,6 +42,7 @@ if TYPE_CHECKING:
     from forebay.core.events import Arrived, NodeChanged
     from forebay.nodes.adapters.report import Adapter
     from forebay.nodes.gpu import GpuMeter, GpuReading
+    from forebay.nodes.probing import AnyLimit
     from forebay.nodes.slot_limit import Silent
     from forebay.nodes.slot_rounds import Sample
     from forebay.nodes.stream_pace import Stream
@@ -52,32 +59,6 @@ ABSENCE_S: Final = 60.0
 ABSENCES_MAX: Final = 256
 USER_BYTES_MAX: Final = 256
 """What a guard is told of a user's name, before it is percent-encoded."""
-
-_HEALTH_KINDS: Final[Mapping[str, FailureKind]] = {
-    "connect": "connect",
-    "status": "status",
-    "garbage": "garbage",
-    "too_large": "garbage",
-    "lost": "broken",
-    "first_byte_timeout": "timeout",
-    "chunk_timeout": "timeout",
-}
-"""What each way for a request to fail says about the health of its node; the rest say nothing."""
-
-
-WAYS_TO_FAIL: Final[Mapping[str, str]] = {
-    "connect": "no connection",
-    "status": "it answered with a server error",
-    "garbage": "its answer could not be parsed",
-    "too_large": "its answer was too large",
-    "lost": "the connection broke off",
-    "first_byte_timeout": "it did not begin to answer in time",
-    "chunk_timeout": "it went silent in mid-answer",
-    "run_timeout": "it did not finish in time",
-}
-"""The ways for a request to fail, for people."""
-
-TIMEOUTS: Final = frozenset({"first_byte_timeout", "chunk_timeout", "run_timeout"})
 
 COMES_BACK: Final = "it has just come back, and gets one request until one has succeeded"
 SILENT: Final = "its guard has sent no heartbeat for too long"
@@ -106,9 +87,9 @@ class Backend:
         self.probes = 0
         """How many results there have been."""
         fixed = 0 if settings.slots == "auto" else settings.slots
-        self.limit = None if fixed else SlotLimit()
+        self.limit = None if fixed else self._probing_by.limit(settings.name, None)
         """Finds the slots, where no number is set."""
-        self._found_before: SlotLimit | None = None  # before the settings said a number
+        self._found_before: AnyLimit | None = None  # before the settings said a number
         self._loads = ModelLoads()
         self.pool = ConnectionPool(_target(settings), idle_max=max(64, fixed or SLOTS_MAX))
         self._line = _request_line(settings.url)
@@ -168,7 +149,7 @@ class Backend:
     def failed(self, kind: str, model: str, user: str, started_s: float = 0.0) -> None:
         self.failures[kind] = self.failures.get(kind, 0) + 1
         self.last_error = f"a request failed: {WAYS_TO_FAIL.get(kind, kind)}"
-        known = _HEALTH_KINDS.get(kind)
+        known = HEALTH_KINDS.get(kind)
         now_s = self._clock.monotonic_s()
         if known is not None:
             self._tell(self.health.request_failed(model, known, user, now_s))
@@ -176,7 +157,7 @@ class Backend:
         if limit is None or kind not in TIMEOUTS or self._loads.may_delay(model, started_s):
             return
         if limit.note_timed_out(started_s, now_s):
-            self._tell_slots(now_s)
+            self.tell_slots(now_s)
 
     def measured(self, sample: Sample, started_s: float, ended_s: float, *, is_full: bool) -> None:
         """Take note of how long a request took that was answered well, for the slots.
@@ -192,11 +173,12 @@ class Backend:
         self._loads.note_answer(sample.model, ended_s)
         if is_delayed:
             return
-        running = max(self._running(), limit.slots if is_full else 0)
+        running = max(self.running(), limit.slots if is_full else 0)
         if limit.note(sample, started_s, ended_s, running):
-            self._tell_slots(ended_s)
+            self.tell_slots(ended_s)
 
-    def _running(self) -> int:
+    def running(self) -> int:
+        """Return how many requests run there for this process."""
         return self.pool.in_use() - (self._probing is not None)  # which has a connection, too
 
     def silent(self, streams: list[Silent], now_s: float) -> None:
@@ -205,16 +187,19 @@ class Backend:
             return
         waiting = [one for one in streams if not self._loads.may_delay(one[0], one[2])]
         if self.limit.note_silent(waiting, now_s):
-            self._tell_slots(now_s)
+            self.tell_slots(now_s)
 
     def is_full(self) -> bool:
         """Whether about as many run here as may: else it is not worth looking at all streams."""
-        return self.limit is not None and self.pool.in_use() >= FULL * self.limit.slots
+        return self.limit is not None and self.limit.is_full(self.pool.in_use())
 
-    def streams(self, streams: list[Stream], now_s: float) -> None:
-        """Take note of how far all streams here have come; of none, where it is not full."""
-        if self.limit is not None and self.limit.note_streams(streams, now_s):
-            self._tell_slots(now_s)
+    def streams(self, streams: list[Stream], now_s: float, ended: str) -> None:
+        """Take note of how far all streams here have come, one that has just `ended` too.
+
+        Of none, where it is not full.
+        """
+        if self.limit is not None and self.limit.note_streams(streams, now_s, ended):
+            self.tell_slots(now_s)
 
     def answered(self, model: str, *, ok: bool) -> None:
         """Take note of a request that was answered in full, well (`ok`) or with a refusal."""
@@ -239,7 +224,7 @@ class Backend:
         if is_delayed or not limit.listens:
             return
         if limit.note_first_byte(model, prompt_tokens, now_s - started_s, started_s, now_s):
-            self._tell_slots(now_s)
+            self.tell_slots(now_s)
 
     def loads(self) -> None:
         self._tell(self.health.found_loading(self._clock.monotonic_s()))
@@ -268,8 +253,9 @@ class Backend:
             is_trial = self.limit.expects_refusal(started_s)
             if not self.limit.note_refused(now_s):
                 return False
-            self._tell_slots(now_s)
-            return is_trial and self._running() > 1  # its own connection is not gone yet
+            self.tell_slots(now_s)
+            running = self.limit.total(self.running())
+            return is_trial and running > 1  # its own connection is not gone yet
         whole = self.told.slots + self._slots_cut
         self._slots_cut = min(self._slots_cut + 1, max(0, whole - 1))
         self._was_busy = True
@@ -287,7 +273,13 @@ class Backend:
             return COMES_BACK
         return (self.limit.reason or None) if self.limit is not None else None
 
-    def _tell_slots(self, now_s: float) -> None:
+    def find_slots(self) -> None:
+        """Find the slots from now on, from the number that another worker has found."""
+        if self.limit is not None:
+            self.limit = self._probing_by.limit(self.name, self.limit)
+            self._tell(self.health.changed(self._clock.monotonic_s()))
+
+    def tell_slots(self, now_s: float) -> None:
         """Tell of a limit that has changed; a trial is worth a line only to who looks closely."""
         limit = self.limit
         assert limit is not None
@@ -388,7 +380,7 @@ class Backend:
             found = other.limit or other._found_before
             self._found_before = found
             if self.limit is not None:
-                self.limit = found or self.limit
+                self.limit = self._probing_by.limit(self.name, found or self.limit)
             self._probed.set()
         self.told = self._with_slots(self.health.changed(self._clock.monotonic_s()))
 
@@ -493,7 +485,7 @@ class Backend:
             self._note_report(self.limit, result, now_s)
         self._tell(self.health.probe_succeeded(result, now_s))
 
-    def _note_report(self, limit: SlotLimit, report: NodeReport, now_s: float) -> None:
+    def _note_report(self, limit: AnyLimit, report: NodeReport, now_s: float) -> None:
         if report.slots is not None:
             limit.note_ceiling(report.slots, now_s)
         if report.waiting:
@@ -547,12 +539,13 @@ class Backend:
     def _with_slots(self, change: NodeChanged) -> NodeChanged:
         """Put the slots in that were found, less those that it seems not to have now."""
         slots, found = change.slots, self.finds_slots
+        follows = found and isinstance(self.limit, FollowedLimit)
         if self.limit is not None and self.health.phase != "half_open":
             slots = self.limit.slots
         slots = max(1, slots - self._slots_cut)
-        if (slots, found) == (change.slots, change.found):
+        if (slots, found, follows) == (change.slots, change.found, change.follows):
             return change
-        return replace(change, slots=slots, found=found)
+        return replace(change, slots=slots, found=found, follows=follows)
 
     def _say(self, change: NodeChanged) -> None:
         """Log a change of state: one line each time, none while it lasts."""

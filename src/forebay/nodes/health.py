@@ -25,7 +25,7 @@ and `next_probe_s()` when to probe.
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 from zlib import crc32
 
 from msgspec import structs
@@ -68,6 +68,31 @@ Phase: TypeAlias = Literal["new", "online", "half_open", "offline"]
 Cause: TypeAlias = Literal["probed", "served", "failed", "failed_often"]
 FailureKind: TypeAlias = Literal["connect", "timeout", "status", "garbage", "broken"]
 """How a request failed: no connection, no byte in time, a 5xx, nonsense, broken off half-way."""
+
+HEALTH_KINDS: Final[Mapping[str, FailureKind]] = {
+    "connect": "connect",
+    "status": "status",
+    "garbage": "garbage",
+    "too_large": "garbage",
+    "lost": "broken",
+    "first_byte_timeout": "timeout",
+    "chunk_timeout": "timeout",
+}
+"""What each way for a request to fail says about the health of its node; the rest say nothing."""
+
+WAYS_TO_FAIL: Final[Mapping[str, str]] = {
+    "connect": "no connection",
+    "status": "it answered with a server error",
+    "garbage": "its answer could not be parsed",
+    "too_large": "its answer was too large",
+    "lost": "the connection broke off",
+    "first_byte_timeout": "it did not begin to answer in time",
+    "chunk_timeout": "it went silent in mid-answer",
+    "run_timeout": "it did not finish in time",
+}
+"""The ways for a request to fail, for people."""
+
+TIMEOUTS: Final = frozenset({"first_byte_timeout", "chunk_timeout", "run_timeout"})
 
 TRANSITIONS: Mapping[tuple[Phase, Cause], Phase] = {
     ("new", "probed"): "online",

@@ -13,9 +13,8 @@ promises that more gains; near the knee it rises by half only. Where even the lo
 measured has nearly all the throughput, it goes down to a quarter. Then it becomes the smallest
 number with 0.97 of the throughput there is. A limit that is not reached proves nothing, but as many
 as there are may show already that fewer do as well. *Settled*: now and then a round is spent on a
-limit that is an eighth *higher*, or *lower* where the curve says that little is lost: everybody
-waits longer meanwhile. One round says little: with times that vary by a fifth, an eighth more can
-hardly be told from none. So it is added to what is known, and the limit moves where the curve does.
+limit that is an eighth *higher*, or *lower* where the curve says that little is lost. One round
+says little, so it is added to what is known, and the limit moves where the curve does.
 A higher trial that gains nearly all, beyond doubt, begins the search again, by the pace of streams
 after some tokens, but not at once up to a number that did clearly worse; so does one in which
 nothing waits or is refused, where that had ended it. After one of no use, 50 times as many requests
@@ -55,7 +54,7 @@ from forebay.nodes.known_rounds import (
     KnownRounds,
 )
 from forebay.nodes.slot_rounds import Costs, Round, Sample
-from forebay.nodes.stream_pace import StreamPace
+from forebay.nodes.stream_pace import FULL, StreamPace
 from forebay.nodes.stretch_drift import StretchDrift
 from forebay.nodes.trial_schedule import (
     SURE_SAMPLES,
@@ -147,6 +146,14 @@ class SlotLimit:
         """Whether the pace of streams matters now: while more is tried, and just before that."""
         return self._tries_soon or self._first_bytes.suspects or self.listens
 
+    def is_full(self, in_use: int) -> bool:
+        """Say whether about as many run as may."""
+        return in_use >= FULL * self.slots
+
+    def total(self, in_use: int) -> int:
+        """Return how many run in all, so many of them for this process."""
+        return in_use
+
     def expects_refusal(self, started_s: float) -> bool:
         """Whether a refusal of a request that was sent then is what a trial asked for."""
         return self.listens or started_s < self._since_s
@@ -207,10 +214,7 @@ class SlotLimit:
         return first_byte_s > bound_s and self._stop_if_late(now_s)
 
     def note_silent(self, streams: list[Silent], now_s: float) -> bool:
-        """Take all streams that have not begun yet, in order, as another ends, while it `listens`.
-
-        To wait for their first bytes would be to send more meanwhile, which then wait as well.
-        """
+        """Take all streams that have not begun, in order, as another ends, while it `listens`."""
         late, begun = 0, self._first_bytes.begun
         for order, (model, prompt_tokens, started_s) in enumerate(streams, begun + 1):
             bound_s = self._first_byte_max_s(model, prompt_tokens, started_s, order)
@@ -219,8 +223,8 @@ class SlotLimit:
         self._first_bytes.ends += not stops
         return stops
 
-    def note_streams(self, streams: list[Stream], now_s: float) -> bool:
-        """Take all streams that have begun, one that just ends among them, while it `watches`."""
+    def note_streams(self, streams: list[Stream], now_s: float, ended: str = "") -> bool:
+        """Take all streams that have begun, one that just `ended` too, while it `watches`."""
         self._first_bytes.wrote = max(self._first_bytes.wrote, len(streams))
         slower, before = self._pace.note(streams, self.slots), self.changes
         base, below = self._known.get(self._before), self._known.below(self.slots)

@@ -35,7 +35,7 @@ def note_answer(exchange: Exchange, backend: Backend, relay: Relay, *, ok: bool)
     started_s, begun_s = exchange.started_s, exchange.first_byte_s
     ended_s = exchange.heard_s or begun_s  # an answer that comes whole ends where it begins
     if limit.watches:
-        _note_streams(backend, relay, exchange)
+        _note_streams(backend, relay, exchange, exchange.id)
     if limit.listens and exchange.call.arrival.stream:
         silent = relay.first_bytes.members() if backend.is_full() else []
         here = [one for one in silent if one.node == backend.name]
@@ -52,8 +52,8 @@ def note_answer(exchange: Exchange, backend: Backend, relay: Relay, *, ok: bool)
     backend.measured(sample, started_s, ended_s, is_full=is_full)
 
 
-def _note_streams(backend: Backend, relay: Relay, told: Exchange) -> None:
-    """Tell how far all streams of a node have come: one of them begins, or ends, just now."""
+def _note_streams(backend: Backend, relay: Relay, told: Exchange, ended: str = "") -> None:
+    """Tell how far all streams of a node have come: one begins, or has `ended`, just now."""
     here: list[Exchange] = []
     if backend.is_full():
         here = [one for one in relay.gaps.members() if one.node == backend.name and one is not told]
@@ -62,4 +62,4 @@ def _note_streams(backend: Backend, relay: Relay, told: Exchange) -> None:
     streams: list[Stream] = [
         (one.model, one.id, one.answer_bytes, one.heard_s) for one in here if not one.is_held_back()
     ]
-    backend.streams(streams, told.heard_s or told.first_byte_s)
+    backend.streams(streams, told.heard_s or told.first_byte_s, ended)

@@ -41,6 +41,17 @@ def test_of_counts_that_were_found_by_trying_the_largest_is_used() -> None:
     assert views.change("b", replace(node(1), found=True), 0.0)[0].slots == 6
 
 
+def test_of_one_who_finds_slots_for_all_and_those_who_repeat_it_the_first_counts() -> None:
+    """What the others repeat may be old: a node that refuses has one less at once."""
+    views = NodeViews()
+    views.change("a", replace(node(8), found=True), 0.0)
+    views.change("b", replace(node(8), found=True, follows=True), 0.0)
+    assert views.change("a", replace(node(7), found=True), 0.0)[0].slots == 7
+    assert views.change("b", replace(node(8), found=True, follows=True), 0.0)[0].slots == 7
+    views.change("a", node(7, "offline"), 0.0)
+    assert views.change("b", replace(node(6), found=True, follows=True), 0.0)[0].slots == 6
+
+
 def test_one_who_drains_it_drains_it_for_all() -> None:
     views = NodeViews()
     views.change("a", node(state="draining"), 0.0)

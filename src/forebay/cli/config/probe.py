@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from forebay.clock import LoopClock
 from forebay.nodes.backend import Backend
 from forebay.nodes.gpu import GpuMeter
+from forebay.nodes.slot_limit import SlotLimit
 from forebay.settings import node_api_key
 
 if TYPE_CHECKING:
@@ -80,5 +81,5 @@ def _told(backend: Backend, node: NodeSettings) -> NodeProbe:
         told.slots if node.slots == "auto" else node.slots,
         tuple(told.models),
         backend.last_error,
-        limit.ceiling if limit is not None and limit.is_named else None,
+        limit.ceiling if isinstance(limit, SlotLimit) and limit.is_named else None,
     )

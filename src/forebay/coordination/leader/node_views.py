@@ -5,7 +5,8 @@ reports from the start that it cannot reach a node, which others may well. When 
 replica, the others are told to probe it at once, and a good answer of theirs is a later report. A
 drain holds as long as any replica reports it. Of the slot counts the smallest is used among those
 that reach the node: one that was told 429 knows better. Of counts that the replicas found by trying
-it is the largest: each tries with its own requests alone, and some have few. A node is away since
+it is the largest: each tries with its own requests alone, and some have few. Where one finds them
+for all, its report counts: the others repeat what they have heard. A node is away since
 the last of them saw it fail, and new while it has answered none. Only those that its guard speaks
 to know the room in its cache: the latest reading counts.
 """
@@ -109,7 +110,8 @@ class NodeViews:
 def _merged(views: dict[str, ReportedNode], now_s: float) -> NodeChanged:
     said = [view.at(now_s) for view in views.values()]
     latest = said[-1]
-    up = [view.slots for view in said if view.state == "online"]
+    online = [view for view in said if view.state == "online"]
+    up = [view.slots for view in online if not view.follows] or [view.slots for view in online]
     slots = (max(up) if latest.found else min(up)) if up else latest.slots
     draining = any(view.state == "draining" for view in said)
     state = "draining" if draining and latest.state == "online" else latest.state

@@ -32,7 +32,7 @@ class WorkerChannels:
     ) -> None:
         """`count` returns what this worker has counted, and what it holds."""
         self._asides = Asides(store)
-        self.node_news = NodeNewsChannel(store, self._asides, nodes, guarded)
+        self.node_news = NodeNewsChannel(store, self._asides, nodes, guarded, clock)
         self.figures = Figures(store, self._asides, count, clock)
         self._store = store
         self._records = records

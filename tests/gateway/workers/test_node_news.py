@@ -1,0 +1,168 @@
+"""What the workers that do not lead tell the leader of the nodes whose slots it finds."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+from forebay.gateway.workers.asides import NodeNews, NodeState, SlotsSeen
+from forebay.gateway.workers.node_news import RECOUNT_S, NodeNewsChannel
+from forebay.nodes.registry import Nodes
+from forebay.nodes.slot_rounds import Sample
+from forebay.nodes.slot_sharing import (
+    Answered,
+    FollowedLimit,
+    FoundSlots,
+    LeadingLimit,
+    Refused,
+    SlotReport,
+)
+from forebay.testing import FakeClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+    from forebay.coordination.workers.store import WorkerStore
+    from forebay.gateway.fleet.guarded_nodes import GuardedNodes
+    from forebay.gateway.workers.asides import Aside, Asides
+    from forebay.nodes.backend import Backend
+
+SAMPLE = Sample("m", 10, 5, 0.1, 0.5)
+SETTINGS = {"name": "gpu1", "url": "http://127.0.0.1:9", "kind": "openai"}
+
+
+class Channel:
+    """One worker's channel, the messages that it sends, and the node that it knows."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.members = {"this", "other"}
+        self.clock = FakeClock()
+        self.nodes = Nodes(lambda _: None, self.clock)
+        self.nodes.connect(lambda _: None)
+        self.sent: list[Aside] = []
+        self._takers: dict[type, Callable[[str, Aside], None]] = {}
+        self.news = NodeNewsChannel(
+            cast("WorkerStore", self), cast("Asides", self), self.nodes,
+            cast("GuardedNodes", None), self.clock,
+        )  # fmt: skip
+        self.in_use = 0
+        self._patch = monkeypatch
+
+    def take(self, kind: type, taker: Callable[[str, Aside], None]) -> None:
+        self._takers[kind] = taker
+
+    def send(self, message: Aside, member: str = "") -> bool:
+        self.sent.append(message)
+        return True
+
+    def hear(self, message: Aside) -> None:
+        self._takers[type(message)]("other", message)
+
+    def follow(self, slots: int) -> FollowedLimit:
+        """Hear of the node from the leader, and return its limit here."""
+        state = NodeState(SETTINGS, "", found=FoundSlots(slots, "tried", workers=2))
+        self.hear(NodeNews((state,), whole=True))
+        assert isinstance(self.backend.limit, FollowedLimit)
+        self._patch.setattr(self.backend, "running", lambda: self.in_use)
+        return self.backend.limit
+
+    @property
+    def backend(self) -> Backend:
+        backend = self.nodes.get("gpu1")
+        assert backend is not None
+        return backend
+
+    def reports(self) -> list[SlotReport]:
+        """Return what was reported since the last call."""
+        sent = [
+            one
+            for message in self.sent
+            if isinstance(message, SlotsSeen)
+            for one in message.reports
+        ]
+        self.sent.clear()
+        return sent
+
+
+async def test_what_is_seen_in_a_turn_of_the_loop_is_reported_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    channel = Channel(monkeypatch)
+    limit = channel.follow(4)
+    assert (channel.backend.told.slots, channel.backend.told.follows) == (4, True)
+    channel.in_use = 3
+    for _ in range(2):
+        limit.note(SAMPLE, 1.0, 2.0, running=3)
+    assert channel.reports() == []
+    await asyncio.sleep(0)
+    answered = Answered(SAMPLE, 1.0, 2.0, 3)
+    assert channel.reports() == [SlotReport("gpu1", 3, [answered, answered])]
+    channel.nodes.stop()
+
+
+async def test_a_refusal_is_reported_before_anything_else_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    channel = Channel(monkeypatch)
+    channel.follow(4).note_refused(2.0)
+    assert channel.reports() == [SlotReport("gpu1", 0, [Refused(2.0)])]
+    await asyncio.sleep(0)
+    assert channel.reports() == []
+    channel.nodes.stop()
+
+
+async def test_requests_that_end_without_an_answer_are_counted_down_within_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    channel = Channel(monkeypatch)
+    channel.in_use = 3
+    channel.follow(4).note_refused(2.0)
+    channel.reports()
+    told = []
+    for channel.in_use in (3, 1, 0, 0):
+        channel.clock.advance(RECOUNT_S)
+        told.append(channel.reports())
+    assert told == [[], [SlotReport("gpu1", 1)], [SlotReport("gpu1", 0)], []]
+    channel.nodes.stop()
+
+
+async def test_the_next_leader_finds_slots_from_those_it_knows_and_reports_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    channel = Channel(monkeypatch)
+    channel.follow(4).note(SAMPLE, 1.0, 2.0, running=4)
+    channel.news.lead()
+    await asyncio.sleep(0)
+    assert channel.reports() == []
+    limit = channel.backend.limit
+    assert isinstance(limit, LeadingLimit)
+    told = channel.backend.told
+    assert (limit.slots, told.slots, told.follows) == (4, 4, False)
+    channel.hear(SlotsSeen([SlotReport("gpu1", 2), SlotReport("gone", 2)]))
+    assert limit.total(1) == 3
+    channel.members = {"this"}
+    channel.news.tell_all("other")
+    assert limit.total(1) == 1
+    channel.nodes.stop()
+
+
+async def test_a_number_that_the_leader_changes_is_known_to_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    channel = Channel(monkeypatch)
+    channel.follow(4)
+    channel.news.lead()
+    await asyncio.sleep(0)
+    channel.sent.clear()
+    channel.hear(SlotsSeen([SlotReport("gpu1", 1, [Refused(5.0)])]))
+    await asyncio.sleep(0)
+    (message,) = channel.sent
+    assert isinstance(message, NodeNews)
+    (state,) = message.nodes
+    assert state.found is not None
+    assert (state.found.slots, state.found.reason) == (
+        3, "the node refused a request as one too many"
+    )  # fmt: skip
+    channel.nodes.stop()

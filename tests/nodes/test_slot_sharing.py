@@ -1,0 +1,206 @@
+"""Several workers find the slots of a node together: each sees a part of what is answered."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+from statistics import median
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bench.slots.__main__ import ALIKE, PLAIN, figures_of, plain, requests_to_find, throughputs
+from bench.slots.engine import Engine, Run, flat, queueing, refusing, thrashing
+from forebay.nodes.known_rounds import UNCAPPED
+from forebay.nodes.slot_rounds import Sample
+from forebay.nodes.slot_sharing import (
+    Answered,
+    Begun,
+    FollowedLimit,
+    FoundSlots,
+    LeadingLimit,
+    News,
+    Refused,
+    SlotReport,
+    TimedOut,
+    Waiting,
+    Writing,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forebay.nodes.slot_limit import Silent
+    from forebay.nodes.stream_pace import Stream
+
+SAMPLE = Sample("llama", 100, 10, 0.2, 1.0)
+
+
+class OfTwo(LeadingLimit):
+    """The limit of the leader of two workers, each of which has about half of the requests."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._passed: list[News] = []
+        self._other = FollowedLimit(self._passed.append)
+        self._random = Random(1)
+        self._theirs: dict[str, bool] = {}  # streams, by name
+
+    def _other_s_turn(self, running: int) -> bool:
+        """Say whether the other worker sees what is next; it knows what this one has found."""
+        self._other.follow(self.found(running // 2, 2))
+        return self._random.random() < 0.5
+
+    def _report(self, running: int) -> bool:
+        news = list(self._passed)
+        self._passed.clear()
+        own = running // 2
+        return self.take("other", SlotReport("gpu1", running - own, news), own)
+
+    def note(self, sample: Sample, started_s: float, now_s: float, running: int = UNCAPPED) -> bool:
+        if self._other_s_turn(running):
+            self._other.note(sample, started_s, now_s, running - running // 2)
+            return self._report(running)
+        self._report(running)
+        return super().note(sample, started_s, now_s, running // 2)
+
+    def note_streams(self, streams: list[Stream], now_s: float, ended: str = "") -> bool:
+        """Have the worker tell whose stream begins or ends: of the others, it says nothing."""
+        told = ended
+        for _, name, *_ in streams:
+            if name not in self._theirs:
+                told, self._theirs[name] = name, self._random.random() < 0.5
+        theirs = [one for one in streams if self._theirs[one[1]]]
+        if self._theirs[told or streams[0][1]]:
+            self._other.note_streams(theirs, now_s, ended)
+            return self._report(len(streams))
+        ours = [one for one in streams if not self._theirs[one[1]]]
+        return super().note_streams(ours, now_s, ended)
+
+    def note_silent(self, streams: list[Silent], now_s: float) -> bool:
+        theirs = [one for one in streams if one[1] % 2]
+        if self._other_s_turn(len(streams)):
+            self._other.note_silent(theirs, now_s)
+            return self._report(len(streams))
+        return super().note_silent([one for one in streams if one not in theirs], now_s)
+
+
+@pytest.mark.parametrize("knee", [2, 8])
+@pytest.mark.parametrize("make", [flat, thrashing, queueing, refusing])
+def test_after_60_requests_two_workers_serve_as_one_does_at_the_best_number(
+    make: Callable[[int], Engine], knee: int
+) -> None:
+    found = []
+    for seed in range(3):
+        runs = [Run(one, seed, ALIKE, clients=2 * knee) for one in (OfTwo(), knee)]
+        ours, fixed = (figures_of(run, make(knee), 60, 300) for run in runs)
+        found.append(ours.throughput / fixed.throughput)
+    assert median(found) >= 0.95
+
+
+@pytest.mark.parametrize("kind", ["sharp", "refusing"])
+def test_two_workers_find_more_room_within_60_requests_as_one_does(kind: str) -> None:
+    rng, kinds = Random(kind), [name for name, _ in PLAIN]
+    took: list[int] = []
+    while len(took) < 10:
+        number = kinds.index(kind) + len(kinds) * rng.randrange(7)
+        before, after = plain(number), plain(number, 2.0 ** rng.uniform(1.0, 2.0))
+        run = Run(OfTwo(), rng.randrange(10**6), before.load)
+        run.serve(before.engine, 300)
+        ended = run.serve(after.engine, 300)
+        took.append(requests_to_find([one.slots for one in ended], throughputs(after)))
+    assert median(took) <= 60
+
+
+# -- the leader
+
+
+def test_a_limit_counts_as_reached_by_the_requests_of_all_workers() -> None:
+    limit = LeadingLimit()
+    for _ in range(3):
+        limit.note(SAMPLE, 0.0, 1.0, running=1)
+    assert limit.slots == 2
+    limit.take("w1", SlotReport("gpu1", in_use=1), own=1)
+    assert limit.total(1) == 2
+    before = limit.changes
+    for _ in range(20):
+        limit.note(SAMPLE, 2.0, 3.0, running=1)
+    assert limit.changes > before
+
+
+def test_what_a_worker_had_that_is_gone_counts_no_more() -> None:
+    limit = LeadingLimit()
+    limit.take("w1", SlotReport("gpu1", in_use=3), own=0)
+    limit.take("w2", SlotReport("gpu1", in_use=2), own=0)
+    limit.keep({"w2"})
+    assert limit.total(1) == 3
+
+
+def test_streams_of_all_workers_are_compared_together_and_ended_ones_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[set[str]] = []
+    limit = LeadingLimit()
+    monkeypatch.setattr(
+        limit,
+        "_pace",
+        type("Pace", (), {"note": lambda _, streams, __: told.append(names(streams))})(),
+    )
+
+    def names(streams: list[Stream]) -> set[str]:
+        return {name for _, name, *_ in streams}
+
+    here: list[Stream] = [("llama", "a", 10.0, 1.0), ("llama", "b", 10.0, 1.0)]
+    limit.note_streams(here, 1.0, ended="b")
+    there: list[Stream] = [("llama", "c", 10.0, 1.0)]
+    limit.take("w1", SlotReport("gpu1", 1, [Writing(there, 1.0, "c")]), own=1)
+    limit.note_streams(here[:1], 2.0)
+    assert told == [{"a", "b"}, {"a", "c"}, {"a"}]
+
+
+def test_the_others_are_told_when_the_leader_needs_to_know_other_things() -> None:
+    needs: list[tuple[bool, bool]] = []
+    limit = LeadingLimit(on_needs=lambda: needs.append((limit.listens, limit.watches)))
+    run = Run(limit, 1, ALIKE)
+    run.serve(flat(4), 300)
+    assert {(True, True), (False, False)} <= set(needs)
+    assert all(one != other for one, other in pairwise(needs))
+
+
+# -- the others
+
+
+def test_a_follower_passes_on_all_that_it_sees_but_what_ran_among_few() -> None:
+    passed: list[News] = []
+    limit = FollowedLimit(passed.append)
+    limit.follow(FoundSlots(slots=4, workers=2))
+    assert not limit.note(SAMPLE, 1.0, 2.0, running=1)
+    assert not limit.note(SAMPLE, 1.0, 2.0, running=2)
+    assert not limit.note_first_byte("llama", 100, 0.2, 1.0, 1.2)
+    assert not limit.note_streams([("llama", "a", 5.0, 1.0)], 2.0, "a")
+    assert not limit.note_silent([("llama", 100, 1.0)], 2.0)
+    assert not limit.note_timed_out(1.0, 2.0)
+    assert limit.note_refused(2.0)
+    assert passed == [
+        Answered(SAMPLE, 1.0, 2.0, 2),
+        Begun("llama", 100, 0.2, 1.0, 1.2),
+        Writing([("llama", "a", 5.0, 1.0)], 2.0, "a"),
+        Waiting([("llama", 100, 1.0)], 2.0),
+        TimedOut(1.0, 2.0),
+        Refused(2.0),
+    ]
+
+
+def test_a_follower_has_what_the_leader_found_and_says_whether_that_is_new() -> None:
+    limit = FollowedLimit(list[News]().append, slots=3)
+    assert (limit.slots, limit.reason) == (3, "")
+    assert limit.follow(FoundSlots(4, "more", listens=True, since_s=5.0, in_use=7))
+    assert not limit.follow(FoundSlots(4, "more", watches=True, since_s=5.0, in_use=7))
+    assert (limit.slots, limit.reason, limit.listens, limit.watches) == (4, "more", False, True)
+    assert limit.total(2) == 7
+    assert limit.expects_refusal(4.0)
+    assert not limit.expects_refusal(5.0)
+
+
+def test_a_node_with_one_slot_has_none_to_take_off() -> None:
+    assert not FollowedLimit(list[News]().append).note_refused(1.0)
