@@ -88,6 +88,25 @@ def test_a_machine_whose_speed_swings_keeps_its_slots(knee: int) -> None:
     assert median(ratios) <= 1.1
 
 
+@pytest.mark.parametrize("knee", [8, 16])
+def test_a_faster_machine_gets_few_more_at_first_where_many_more_did_worse(knee: int) -> None:
+    for seed in range(5):
+        run = Run(SlotLimit(), seed, ALIKE, clients=2 * knee)
+        home = run.serve(thrashing(knee), 40 * knee)[-1].slots
+        faster = Engine(lambda n: 0.5 * max(1.0, (n / knee) ** 1.5))
+        assert max(one.slots for one in run.serve(faster, 100)) <= home + home // 8
+
+
+def test_guesses_about_fewer_slots_are_forgotten_when_many_more_gain_throughput() -> None:
+    """The engine gets room for 18 instead of 6, which makes it faster with the 9 that hold, too."""
+    found = []
+    for seed in range(3070, 3080):
+        run = Run(SlotLimit(), seed, ALIKE)
+        run.serve(flat(6), 400)
+        found.append(run.serve(flat(18), 400)[-1].slots)
+    assert max(found) <= 24
+
+
 def test_a_refusal_is_expected_while_more_is_tried_and_of_what_was_sent_before_that_ended() -> None:
     limit = SlotLimit(4)
     assert limit.expects_refusal(started_s=0.5)

@@ -82,10 +82,14 @@ class KnownRounds(dict[int, Round]):
             better = log(costs.stretch(known) / costs.stretch(done))
             if better > 2.0 * costs.noise * sqrt(1.0 / known.samples + 1.0 / done.samples):
                 return UNCAPPED
+        return self.worse_than(done, costs)
+
+    def worse_than(self, base: Round, costs: Costs) -> int:
+        """Return the smallest number above that of a round that did worse beyond doubt."""
         worse = UNCAPPED
         for slots, one in self.items():
-            if done.slots < slots < worse:
-                gained, error = costs.gain(done, one)
+            if base.slots < slots < worse:
+                gained, error = costs.gain(base, one)
                 worse = slots if STEEPEST < gained < -2.0 * error else worse
         return worse
 
@@ -105,6 +109,25 @@ class KnownRounds(dict[int, Round]):
 
     def slower(self, factor: float) -> KnownRounds:
         return KnownRounds({slots: one.slower(factor) for slots, one in self.items()})
+
+    def guessed(self) -> KnownRounds:
+        """Return all as guesses, which give way to what is measured."""
+        return KnownRounds(
+            {
+                slots: one._replace(samples=min(GUESS_SAMPLES, one.samples))
+                for slots, one in self.items()
+            }
+        )
+
+    def without_guesses(self, home: int) -> KnownRounds:
+        """Return all but the guesses about fewer than hold."""
+        return KnownRounds(
+            {
+                slots: one
+                for slots, one in self.items()
+                if slots >= home or one.samples > GUESS_SAMPLES
+            }
+        )
 
     def scaled(self, room: float) -> KnownRounds:
         """Return all as what so many times the number should do now; that is a guess."""

@@ -1,41 +1,38 @@
 """How many requests a node runs well at once, found from how it answers; no I/O and no clock.
 
-**What is measured.** A request that was answered while the limit was reached gives one sample: its
-prompt and output tokens, its time to the first byte and the time after it. A *round* is a number of
-such samples at one limit, of requests that started after it was set; `slot_rounds` says how much
-longer than usual the same requests take there. That is the *stretch*, and throughput is the limit
-divided by it. Through the rounds goes a curve with two numbers, where throughput bends and how
-sharply (`throughput_curve`). Sooner than whole answers, the pace of streams that run says whether
-more at once gains anything (`stream_pace`).
+**Measuring.** Each request that was answered while the limit was reached is a sample: its prompt
+and output tokens, the time to its first byte and the time after that. A *round* is a number of
+samples at one limit. Its *stretch* says how much longer than usual the same requests took
+(`slot_rounds`); throughput is the limit divided by the stretch. A curve with two parameters, where
+throughput bends and how sharply, is fitted to all rounds (`throughput_curve`). The pace of running
+streams shows sooner than whole answers whether a higher limit gains anything (`stream_pace`).
 
-**What is decided.** *Search*: the limit doubles for as long as any curve that fits the rounds
-promises that more gains; near the knee it rises by half only. Where even the lowest limit that was
-measured has nearly all the throughput, it goes down to a quarter. Then it becomes the smallest
-number with 0.97 of the throughput there is. A limit that is not reached proves nothing, but as many
-as there are may show already that fewer do as well. *Settled*: now and then a round is spent on a
-limit that is an eighth *higher*, or *lower* where the curve says that little is lost. One round
-says little, so it is added to what is known, and the limit moves where the curve does.
-A higher trial that gains nearly all, beyond doubt, begins the search again, by the pace of streams
-after some tokens, but not at once up to a number that did clearly worse; so does one in which
-nothing waits or is refused, where that had ended it. After one of no use, 50 times as many requests
-come before the next as it made late. Where the node named its number, no lower one is tried and no
-curve followed.
+**Search.** The limit doubles while any curve that fits the rounds promises more throughput, and
+rises by half near the knee. If the lowest limit measured has nearly all the throughput already, a
+quarter of it is tried. Then the limit becomes the smallest number with 0.97 of the highest
+throughput. A limit that is not reached proves nothing, except that fewer may do as well.
 
-**What changes.** Each round at the settled limit is compared with what is known of it, or what the
-curve expects there, and the differences are added up, less what noise explains (a CUSUM test, both
-ways). If requests take half as long again, the engine has lost room, or is slower at any number.
-The limit goes down by as much, and again, until they take as long as before: then it was room
-(*check*), and what is known holds for so many fewer. If throughput falls with the limit instead, it
-comes back. If requests take less time, the search begins again.
+**Trials.** Once settled, a round is now and then spent on a limit that is an eighth *higher*, or
+*lower* where the curve expects little loss. One round says little; it is added to what is known,
+and the limit follows the curve. A higher trial that clearly gains nearly all starts the search
+again, bounded by numbers that did clearly worse before. So does one in which nothing waits or is
+refused, where waiting or refusals had ended the search. After a useless one, the next comes after
+50 times as many requests as it delayed. A number that the node named is not lowered by trials.
 
-**What waits inside** an engine begins late, although the rest of it is as fast as ever. By Little's
-law, the share of their time that requests wait is the share of them that wait: they are taken
-off. First bytes that come late, or should have come, end a search or a higher trial at once, unless
-as many as the limit were seen to write: prompts may be read one after the other. A
-search ends at the limit before and as many more as began for any other reason than that one ended.
+**Changes.** Each round at the settled limit is compared with what is known of it; differences are
+added up, less what noise explains (a CUSUM test). If requests become slower by half, the limit goes
+down by as much, until they are as fast as before (*check*). Then room was lost, and all that is
+known is scaled; if throughput fell with the limit instead, the engine is slower at any number, and
+the limit comes back. If requests become faster, the search starts again; where more at once did
+clearly worse before, a higher trial comes first, because the machine may be faster only for now.
 
-Each refusal as one too many takes one off, a time-out a quarter, and so are requests taken off that
-the engine says wait inside. Only a higher trial goes above what is left then.
+**Waiting inside the engine.** Streams then begin late although they run as fast as ever. By
+Little's law, the share of their time that they wait is the share of them that is too many. First
+bytes that are late, or overdue, end a search or a higher trial at once, unless as many streams as
+the limit were seen to write: such an engine reads prompts one after the other.
+
+A refusal (429, 503) takes one off, a time-out a quarter, and the engine's own count of waiting
+requests that many. Only a higher trial goes above what is left then.
 """
 
 from __future__ import annotations
@@ -284,8 +281,7 @@ class SlotLimit:
 
     def note_refused(self, now_s: float) -> bool:
         """Take a request that the node refused as one too many (429, 503)."""
-        reason = "the node refused a request as one too many"
-        return self._cap(self.slots - 1, reason, now_s)
+        return self._cap(self.slots - 1, "the node refused a request as one too many", now_s)
 
     def note_timed_out(self, started_s: float, now_s: float) -> bool:
         """Take a request that was not answered in time; of several at once only the first."""
@@ -370,9 +366,9 @@ class SlotLimit:
             below = max(one for one in self._known if one < top)
             most = min(most, max(top + 1, self._worse - 1))
             self._worse = self._worse if top < self._worse else UNCAPPED
-            self._set(
-                min(slots, most), self._costs.gain_told(self._known[below], self._known[top]), now_s
-            )
+            reason = self._costs.gain_told(self._known[below], self._known[top])
+            self._known = self._known.without_guesses(self._home)
+            self._set(min(slots, most), reason, now_s)
         elif (
             falls
             and len(self._known) > 1
@@ -494,14 +490,20 @@ class SlotLimit:
         return True
 
     def _ease(self, done: Round, faster: float, now_s: float) -> None:
-        """Requests take less time: there may be room for more."""
-        if self.slots >= min(self._most, self.ceiling):  # which only a trial can find out
-            self._known[self.slots] = done
-            self._drift.restart()
+        """Requests take less time: there is more room, or the machine is faster for now."""
+        is_capped = self.slots >= min(self._most, self.ceiling)  # only a trial goes beyond
+        worse = self._known.worse_than(self._known[self.slots], self._costs)
+        if not is_capped and worse == UNCAPPED:
+            self._known, self._phase = KnownRounds({self.slots: done}), "search"
+            self._most = self._worse = UNCAPPED
+            self._set(2 * self.slots, f"requests were {faster:.1f} times as fast as before", now_s)
             return
-        self._known, self._phase = KnownRounds({self.slots: done}), "search"
-        self._most = self._worse = UNCAPPED
-        self._set(2 * self.slots, f"requests were {faster:.1f} times as fast as before", now_s)
+        if not is_capped:
+            self._known = self._known.slower(1.0 / faster).guessed()
+            self._trials.hasten()
+            done = done._replace(samples=GUESS_SAMPLES)  # for some of it was before
+        self._known[self.slots] = done
+        self._drift.restart()
 
     def _try(self, now_s: float) -> None:
         step = max(1, self.slots >> 3)
@@ -518,9 +520,8 @@ class SlotLimit:
 
     def _would_lose(self, slots: int) -> bool:
         """Say whether fewer are not worth a trial: all that wait meanwhile would wait longer."""
-        if slots < 1 or self.is_named:  # whoever set that number may have wanted it
-            return True
-        return self._known.would_lose(slots, self.slots, self._costs)
+        is_kept = slots < 1 or self.is_named  # whoever set that number may have wanted it
+        return is_kept or self._known.would_lose(slots, self.slots, self._costs)
 
     def _judge(self, done: Round, now_s: float) -> None:
         home = self._known.get(self._home)
