@@ -158,6 +158,52 @@ def test_streams_of_all_workers_are_compared_together_and_ended_ones_no_more(
     assert told == [{"a", "b"}, {"a", "c"}, {"a"}]
 
 
+@pytest.mark.parametrize("worker", ["", "w1"])
+def test_streams_that_have_begun_since_another_worker_looked_are_not_late(worker: str) -> None:
+    """Its own, and those of which it was told."""
+    limit, at_s = searching_at_4()
+    silent: list[Silent] = [("llama", 100, at_s), ("llama", 100, at_s)]
+    look(limit, worker, silent, at_s + 0.1)
+    for _ in range(2):
+        if worker:
+            begun = Begun("llama", 100, 0.2, at_s, at_s + 0.2)
+            limit.take(worker, SlotReport("gpu1", 2, [begun]), own=2)
+        else:
+            limit.note_first_byte("llama", 100, 0.2, at_s, at_s + 0.2)
+    look(limit, "w2" if worker else "w1", [], at_s + 9.0)
+    assert limit.slots == 4
+
+
+def test_streams_of_another_worker_are_late_if_they_were_when_it_spoke_of_them() -> None:
+    """They may have been cancelled since."""
+    limit, at_s = searching_at_4()
+    silent: list[Silent] = [("llama", 100, at_s), ("llama", 100, at_s)]
+    look(limit, "w1", silent, at_s + 0.1)
+    look(limit, "", [], at_s + 9.0)
+    assert limit.slots == 4
+    look(limit, "w1", silent[:1], at_s + 9.0)
+    assert limit.slots == 4
+    look(limit, "", silent[1:], at_s + 9.0)
+    assert limit.reason == "with 4 at once, first bytes came late"
+
+
+def searching_at_4() -> tuple[LeadingLimit, float]:
+    """Return a limit that has risen to 4, and a time after that."""
+    limit, at_s = LeadingLimit(), 0.0
+    while limit.slots < 4:
+        at_s += 10.0
+        limit.note(SAMPLE, at_s, at_s + 1.2)
+    return limit, at_s + 10.0
+
+
+def look(limit: LeadingLimit, worker: str, silent: list[Silent], now_s: float) -> None:
+    """Have a worker tell which streams have not begun, as another ends; "" is the leader."""
+    if worker:
+        limit.take(worker, SlotReport("gpu1", 2, [Waiting(silent, now_s)]), own=2)
+    else:
+        limit.note_silent(silent, now_s)
+
+
 def test_the_others_are_told_when_the_leader_needs_to_know_other_things() -> None:
     needs: list[tuple[bool, bool]] = []
     limit = LeadingLimit(on_needs=lambda: needs.append((limit.listens, limit.watches)))

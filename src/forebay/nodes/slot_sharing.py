@@ -119,7 +119,7 @@ class LeadingLimit(SlotLimit):
         self._needs = self.listens, self.watches
         self._in_use: dict[str, int] = {}  # requests of the other workers, as each said last
         self._writing: dict[str, list[Stream]] = {}  # by worker, "" is this one
-        self._waiting: dict[str, list[Silent]] = {}
+        self._waiting: dict[str, tuple[list[Silent], float]] = {}  # and when that was said
 
     def is_full(self, in_use: int) -> bool:
         return super().is_full(self.total(in_use))
@@ -131,6 +131,12 @@ class LeadingLimit(SlotLimit):
         changed = super().note(sample, started_s, now_s, self.total(running))
         self._check_needs()
         return changed
+
+    def note_first_byte(
+        self, model: str, prompt_tokens: int, first_byte_s: float, started_s: float, now_s: float
+    ) -> bool:
+        self._begin("", (model, prompt_tokens, started_s))
+        return super().note_first_byte(model, prompt_tokens, first_byte_s, started_s, now_s)
 
     def note_streams(self, streams: list[Stream], now_s: float, ended: str = "") -> bool:
         return self._compare("", streams, now_s, ended)
@@ -173,7 +179,8 @@ class LeadingLimit(SlotLimit):
                 others = self.total(own) - self._in_use[worker]
                 super().note(sample, started_s, ended_s, running + others)
             case Begun(model, prompt_tokens, first_byte_s, started_s, now_s):
-                self.note_first_byte(model, prompt_tokens, first_byte_s, started_s, now_s)
+                self._begin(worker, (model, prompt_tokens, started_s))
+                super().note_first_byte(model, prompt_tokens, first_byte_s, started_s, now_s)
             case Writing(streams, now_s, ended):
                 self._compare(worker, streams, now_s, ended)
             case Waiting(silent, now_s):
@@ -192,12 +199,26 @@ class LeadingLimit(SlotLimit):
             return False
         return super().note_streams([*others, *streams], now_s)
 
+    def _begin(self, worker: str, stream: Silent) -> None:
+        """Take a stream out of those that have not begun, where it was one of them."""
+        silent, _ = self._waiting.get(worker, ([], 0.0))
+        if stream in silent:
+            silent.remove(stream)
+
     def _look(self, worker: str, silent: list[Silent], now_s: float) -> bool:
-        self._waiting[worker] = silent
+        """Add what the others said last: what has become of theirs since is not known.
+
+        So each of those counts as late only if it was by then.
+        """
+        self._waiting[worker] = silent, now_s
         if not self.listens:  # any more
             return False
-        every = [one for some in self._waiting.values() for one in some]
-        return super().note_silent(sorted(every, key=lambda one: one[2]), now_s)
+        every: list[tuple[float, Silent]] = []  # with the time by which they are put in order
+        for some, said_s in self._waiting.values():
+            for model, prompt_tokens, started_s in some:
+                since_s = 0.0 if started_s < self._since_s else now_s - said_s
+                every.append((started_s, (model, prompt_tokens, started_s + since_s)))
+        return super().note_silent([one for _, one in sorted(every)], now_s)
 
     def _check_needs(self) -> None:
         """Say what is needed from now on; what was said of streams before is old by then."""
