@@ -132,7 +132,8 @@ def test_what_a_worker_had_that_is_gone_counts_no_more() -> None:
     limit = LeadingLimit()
     limit.take("w1", SlotReport("gpu1", in_use=3), own=0)
     limit.take("w2", SlotReport("gpu1", in_use=2), own=0)
-    limit.keep({"w2"})
+    limit.forget("w1")
+    limit.forget("w1")
     assert limit.total(1) == 3
 
 

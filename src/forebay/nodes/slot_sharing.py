@@ -21,7 +21,7 @@ from forebay.nodes.slot_limit import SlotLimit
 from forebay.nodes.slot_rounds import Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
 
     from forebay.nodes.slot_limit import Silent
     from forebay.nodes.stream_pace import Stream
@@ -155,11 +155,10 @@ class LeadingLimit(SlotLimit):
         self._check_needs()
         return self.changes != before
 
-    def keep(self, workers: Collection[str]) -> None:
-        """Forget all other workers but these."""
+    def forget(self, worker: str) -> None:
+        """Forget what another worker said, which is gone."""
         for known in (self._in_use, self._writing, self._waiting):
-            for worker in known.keys() - {"", *workers}:
-                known.pop(worker, None)
+            known.pop(worker, None)
 
     def found(self, own: int, workers: int) -> FoundSlots:
         return FoundSlots(

@@ -68,6 +68,13 @@ class Channel:
         self._patch.setattr(self.backend, "running", lambda: self.in_use)
         return self.backend.limit
 
+    def lead(self) -> LeadingLimit:
+        """Lead from now on, and return the limit of the node here."""
+        self.news.lead()
+        self.sent.clear()
+        assert isinstance(self.backend.limit, LeadingLimit)
+        return self.backend.limit
+
     @property
     def backend(self) -> Backend:
         backend = self.nodes.get("gpu1")
@@ -142,8 +149,19 @@ async def test_the_next_leader_finds_slots_from_those_it_knows_and_reports_nothi
     assert (limit.slots, told.slots, told.follows) == (4, 4, False)
     channel.hear(SlotsSeen([SlotReport("gpu1", 2), SlotReport("gone", 2)]))
     assert limit.total(1) == 3
-    channel.members = {"this"}
-    channel.news.tell_all("other")
+    channel.nodes.stop()
+
+
+async def test_requests_of_a_worker_that_is_gone_are_forgotten_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may take seconds until the next one is there."""
+    channel = Channel(monkeypatch)
+    channel.follow(4)
+    limit = channel.lead()
+    channel.hear(SlotsSeen([SlotReport("gpu1", 3)]))
+    assert limit.total(1) == 4
+    channel.news.forget("other")
     assert limit.total(1) == 1
     channel.nodes.stop()
 

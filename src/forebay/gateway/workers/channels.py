@@ -43,6 +43,7 @@ class WorkerChannels:
         self._made_keys.on_change.append(self._tell_keys)
         self._asides.take(KeyNews, self._hear_keys)
         store.on_follower = self._tell_newcomer
+        store.on_gone = self.node_news.forget
 
     def _tell_newcomer(self, member: str) -> None:
         self.node_news.tell_all(member)

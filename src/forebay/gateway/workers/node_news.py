@@ -97,12 +97,15 @@ class NodeNewsChannel:
     def tell_all(self, member: str) -> None:
         """Tell one worker of all nodes, or all workers."""
         if self._nodes.probing.asks:
-            for backend in self._nodes:
-                if isinstance(backend.limit, LeadingLimit):
-                    backend.limit.keep(self._store.members)
             states = tuple(self._state(backend) for backend in self._nodes)
             news = NodeNews(states, expected=self._nodes.expected, whole=True)
             self._asides.send(news, member)
+
+    def forget(self, worker: str) -> None:
+        """Know that a worker is gone, and what ran there with it."""
+        for backend in self._nodes:
+            if isinstance(backend.limit, LeadingLimit):
+                backend.limit.forget(worker)
 
     def _ask_to_probe(self, name: str) -> None:
         self._asides.send(ProbeAsked(name))
