@@ -160,6 +160,11 @@ class LeadingLimit(SlotLimit):
         for known in (self._in_use, self._writing, self._waiting):
             known.pop(worker, None)
 
+    def forget_all(self) -> None:
+        """Forget what the other workers said: the node has been put in the place of another."""
+        for known in (self._in_use, self._writing, self._waiting):
+            known.clear()
+
     def found(self, own: int, workers: int) -> FoundSlots:
         return FoundSlots(
             self.slots,

@@ -17,6 +17,7 @@ from forebay.nodes.slot_sharing import (
     Refused,
     SlotReport,
 )
+from forebay.settings import parse_node
 from forebay.testing import FakeClock
 
 if TYPE_CHECKING:
@@ -163,6 +164,22 @@ async def test_requests_of_a_worker_that_is_gone_are_forgotten_at_once(
     assert limit.total(1) == 4
     channel.news.forget("other")
     assert limit.total(1) == 1
+    channel.nodes.stop()
+
+
+async def test_requests_that_ran_before_a_node_had_a_number_set_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody is heard meanwhile, and those that ended do not say so again."""
+    channel = Channel(monkeypatch)
+    channel.follow(4)
+    channel.lead()
+    channel.hear(SlotsSeen([SlotReport("gpu1", 3)]))
+    channel.nodes.replace(parse_node({**SETTINGS, "slots": 2}))
+    channel.hear(SlotsSeen([SlotReport("gpu1", 0)]))
+    limit = channel.nodes.replace(parse_node(SETTINGS)).limit
+    assert isinstance(limit, LeadingLimit)
+    assert (limit.slots, limit.total(0)) == (4, 0)
     channel.nodes.stop()
 
 

@@ -146,7 +146,10 @@ class NodeNewsChannel:
     def _limit(self, name: str, known: AnyLimit | None) -> AnyLimit:
         """Return the limit of a node for this worker, from what it was."""
         leads = self._nodes.probing.asks
-        if known is not None and isinstance(known, LeadingLimit if leads else FollowedLimit):
+        if leads and isinstance(known, LeadingLimit):
+            known.forget_all()  # they begin to count anew, too
+            return known
+        if isinstance(known, FollowedLimit) and not leads:
             return known
         slots = 1 if known is None else known.slots
         if leads:
