@@ -183,6 +183,20 @@ async def test_requests_that_ran_before_a_node_had_a_number_set_are_forgotten(
     channel.nodes.stop()
 
 
+async def test_a_leader_that_begins_is_told_how_many_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams may go on for long before there is anything else to say."""
+    channel = Channel(monkeypatch)
+    limit = channel.follow(4)
+    channel.in_use = 3
+    limit.note(SAMPLE, 1.0, 2.0, running=3)
+    await asyncio.sleep(0)
+    channel.reports()
+    channel.follow(4)
+    await asyncio.sleep(0)
+    assert channel.reports() == [SlotReport("gpu1", 3)]
+    channel.nodes.stop()
+
+
 async def test_a_number_that_the_leader_changes_is_known_to_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -201,6 +201,10 @@ class NodeNewsChannel:
             self._nodes.remove(name)
         for state in told.values():
             self._mirror(state)
+        if news.whole:
+            found = (name for name, state in told.items() if state.found)
+            self._in_use = dict.fromkeys(found, 0)  # as far as this leader knows
+            self._report()
         self.heard.set()
 
     def _mirror(self, state: NodeState) -> None:
