@@ -197,6 +197,22 @@ async def test_a_leader_that_begins_is_told_how_many_run(monkeypatch: pytest.Mon
     channel.nodes.stop()
 
 
+async def test_what_ends_at_a_server_that_had_the_name_before_is_not_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    channel = Channel(monkeypatch)
+    former = channel.follow(4)
+    other = NodeState({**SETTINGS, "url": "http://127.0.0.1:8"}, "", found=FoundSlots(1))
+    channel.hear(NodeNews((other,), whole=True))
+    await asyncio.sleep(0)
+    channel.reports()
+    former.note(SAMPLE, 1.0, 2.0, running=4)
+    former.note_timed_out(1.0, 2.0)
+    await asyncio.sleep(0)
+    assert channel.reports() == []
+    channel.nodes.stop()
+
+
 async def test_a_number_that_the_leader_changes_is_known_to_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

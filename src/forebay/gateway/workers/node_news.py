@@ -154,10 +154,14 @@ class NodeNewsChannel:
         slots = 1 if known is None else known.slots
         if leads:
             return LeadingLimit(slots, partial(self._note, name))
-        return FollowedLimit(partial(self._pass_on, name), slots)
+        limit = FollowedLimit(lambda news: self._pass_on(name, limit, news), slots)
+        return limit
 
-    def _pass_on(self, name: str, news: News) -> None:
+    def _pass_on(self, name: str, limit: FollowedLimit, news: News) -> None:
         """Report it in the next turn of the loop, with others; at once what must not wait."""
+        backend = self._nodes.get(name)
+        if backend is None or backend.limit is not limit:
+            return  # it ran at a server that had this name before
         if not self._seen:
             asyncio.get_running_loop().call_soon(self._report)
         self._seen.setdefault(name, []).append(news)
