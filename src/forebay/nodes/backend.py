@@ -31,7 +31,7 @@ from forebay.nodes.health import (
 from forebay.nodes.model_loads import ModelLoads
 from forebay.nodes.probing import Probing
 from forebay.nodes.slot_limit import SLOTS_MAX
-from forebay.nodes.slot_sharing import FollowedLimit
+from forebay.nodes.slot_sharing import FollowedLimit, LeadingLimit
 from forebay.wire.fetch import fetch
 from forebay.wire.pool import ConnectionPool, Target
 
@@ -231,7 +231,9 @@ class Backend:
 
     def broken_off(self) -> None:
         """Take note that a request was cancelled here while the node ran it."""
-        self._broken_off_s = self._clock.monotonic_s()
+        self._broken_off_s = now_s = self._clock.monotonic_s()
+        if isinstance(self.limit, LeadingLimit | FollowedLimit):
+            self.limit.note_broken_off(now_s)
 
     def busy(self, started_s: float) -> bool:
         """Take note of a node that says it is full: it has fewer slots than we thought.

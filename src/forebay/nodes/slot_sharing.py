@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
+from forebay.core.nodes import BROKEN_OFF_S, NEVER_S
 from forebay.nodes.known_rounds import UNCAPPED
 from forebay.nodes.slot_limit import SlotLimit
 from forebay.nodes.slot_rounds import Sample
@@ -75,7 +76,13 @@ class TimedOut(Struct, frozen=True, tag=True, array_like=True, gc=False):
     now_s: float
 
 
-News: TypeAlias = Answered | Begun | Writing | Waiting | Refused | TimedOut
+class BrokenOff(Struct, frozen=True, tag=True, array_like=True, gc=False):
+    """A request was cancelled while the node ran it."""
+
+    now_s: float
+
+
+News: TypeAlias = Answered | Begun | Writing | Waiting | Refused | TimedOut | BrokenOff
 
 
 class SlotReport(Struct, frozen=True):
@@ -117,6 +124,7 @@ class LeadingLimit(SlotLimit):
         super().__init__(start)
         self._on_needs = on_needs
         self._needs = self.listens, self.watches
+        self._broken_off_s = NEVER_S  # when a request was cancelled that ran there
         self._in_use: dict[str, int] = {}  # requests of the other workers, as each said last
         self._writing: dict[str, list[Stream]] = {}  # by worker, "" is this one
         self._waiting: dict[str, tuple[list[Silent], float]] = {}  # and when that was said
@@ -143,6 +151,16 @@ class LeadingLimit(SlotLimit):
 
     def note_silent(self, streams: list[Silent], now_s: float) -> bool:
         return self._look("", streams, now_s)
+
+    def note_refused(self, now_s: float) -> bool:
+        """Take a refusal, unless a request was broken off just before, at whichever worker."""
+        if now_s - self._broken_off_s <= BROKEN_OFF_S:
+            return False
+        return super().note_refused(now_s)
+
+    def note_broken_off(self, now_s: float) -> None:
+        """Take a request that was cancelled: the node may not know of it yet, and refuse others."""
+        self._broken_off_s = now_s
 
     # -- what the other workers see
 
@@ -193,6 +211,8 @@ class LeadingLimit(SlotLimit):
                 self.note_refused(now_s)
             case TimedOut(started_s, now_s):
                 self.note_timed_out(started_s, now_s)
+            case BrokenOff(now_s):
+                self.note_broken_off(now_s)
 
     # -- inside
 
@@ -307,6 +327,9 @@ class FollowedLimit:
     def note_timed_out(self, started_s: float, now_s: float) -> bool:
         self._pass_on(TimedOut(started_s, now_s))
         return False
+
+    def note_broken_off(self, now_s: float) -> None:
+        self._pass_on(BrokenOff(now_s))
 
     def note_waiting(self, waiting: int, now_s: float, in_flight: int = 0) -> bool:
         """Pass nothing on: the leader asks the nodes itself."""

@@ -11,6 +11,7 @@ from forebay.nodes.registry import Nodes
 from forebay.nodes.slot_rounds import Sample
 from forebay.nodes.slot_sharing import (
     Answered,
+    BrokenOff,
     FollowedLimit,
     FoundSlots,
     LeadingLimit,
@@ -210,6 +211,39 @@ async def test_what_ends_at_a_server_that_had_the_name_before_is_not_reported(
     former.note_timed_out(1.0, 2.0)
     await asyncio.sleep(0)
     assert channel.reports() == []
+    channel.nodes.stop()
+
+
+async def test_a_node_that_refuses_after_any_worker_broke_off_has_not_fewer_slots(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may not know yet that what ran there is gone."""
+    channel = Channel(monkeypatch)
+    channel.follow(4)
+    limit, now_s = channel.lead(), channel.clock.monotonic_s()
+    refused = SlotsSeen([SlotReport("gpu1", 1, [Refused(now_s)])])
+    channel.backend.broken_off()
+    channel.hear(refused)
+    assert limit.slots == 4
+    channel.clock.advance(5.0)
+    broken_off = BrokenOff(channel.clock.monotonic_s())
+    channel.hear(SlotsSeen([SlotReport("gpu1", 1, [broken_off])]))
+    assert not channel.backend.busy(started_s=0.0)
+    assert limit.slots == 4
+    channel.clock.advance(5.0)
+    channel.backend.busy(started_s=0.0)
+    assert limit.slots == 3
+    channel.nodes.stop()
+
+
+async def test_a_request_that_is_broken_off_is_reported_before_its_slot_is_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    channel = Channel(monkeypatch)
+    channel.follow(4)
+    channel.backend.broken_off()
+    now_s = channel.clock.monotonic_s()
+    assert channel.reports() == [SlotReport("gpu1", 0, [BrokenOff(now_s)])]
     channel.nodes.stop()
 
 

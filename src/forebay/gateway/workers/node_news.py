@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from forebay.gateway.workers.asides import NodeNews, NodeState, ProbeAsked, SlotsSeen
 from forebay.nodes.slot_sharing import (
+    BrokenOff,
     FollowedLimit,
     FoundSlots,
     LeadingLimit,
@@ -165,7 +166,7 @@ class NodeNewsChannel:
         if not self._seen:
             asyncio.get_running_loop().call_soon(self._report)
         self._seen.setdefault(name, []).append(news)
-        if type(news) is Refused:  # the leader must know before it gives the slot away again
+        if isinstance(news, Refused | BrokenOff):  # to be known before the slot is given away again
             self._report()
 
     def _report(self) -> None:
