@@ -45,6 +45,7 @@ class OfTwo(LeadingLimit):
         self._other = FollowedLimit(self._passed.append)
         self._random = Random(1)
         self._theirs: dict[str, bool] = {}  # streams, by name
+        self._write = (0, 0)  # streams here and there
 
     def _other_s_turn(self, running: int) -> bool:
         """Say whether the other worker sees what is next; it knows what this one has found."""
@@ -54,8 +55,10 @@ class OfTwo(LeadingLimit):
     def _report(self, running: int) -> bool:
         news = list(self._passed)
         self._passed.clear()
-        own = running // 2
-        return self.take("other", SlotReport("gpu1", running - own, news), own)
+        own, theirs = running // 2, running - running // 2
+        ours_write, theirs_write = self._write  # at least these run
+        report = SlotReport("gpu1", max(theirs, theirs_write), news)
+        return self.take("other", report, max(own, ours_write))
 
     def note(self, sample: Sample, started_s: float, now_s: float, running: int = UNCAPPED) -> bool:
         if self._other_s_turn(running):
@@ -71,6 +74,7 @@ class OfTwo(LeadingLimit):
             if name not in self._theirs:
                 told, self._theirs[name] = name, self._random.random() < 0.5
         theirs = [one for one in streams if self._theirs[one[1]]]
+        self._write = len(streams) - len(theirs), len(theirs)
         if self._theirs[told or streams[0][1]]:
             self._other.note_streams(theirs, now_s, ended)
             return self._report(len(streams))
@@ -186,6 +190,33 @@ def test_streams_of_another_worker_are_late_if_they_were_when_it_spoke_of_them()
     assert limit.slots == 4
     look(limit, "", silent[1:], at_s + 9.0)
     assert limit.reason == "with 4 at once, first bytes came late"
+
+
+@pytest.mark.parametrize("worker", ["", "w1"])
+def test_streams_that_were_cancelled_write_no_more(
+    monkeypatch: pytest.MonkeyPatch, worker: str
+) -> None:
+    """So many write at once only if as many requests run."""
+    told: list[int] = []
+    limit, at_s = searching_at_4()
+    monkeypatch.setattr(
+        limit,
+        "_pace",
+        type("Pace", (), {"note": lambda _, streams, __: told.append(len(streams))})(),
+    )
+    streams: list[Stream] = [("llama", name, 10.0, at_s) for name in "abcd"]
+    tell(limit, worker, streams, at_s)
+    limit.take("w1", SlotReport("gpu1", in_use=1), own=1)
+    tell(limit, "w2", streams[:1], at_s + 1.0)
+    assert told == [4, 2]
+
+
+def tell(limit: LeadingLimit, worker: str, streams: list[Stream], now_s: float) -> None:
+    """Have a worker tell how far its streams have come; "" is the leader."""
+    if worker:
+        limit.take(worker, SlotReport("gpu1", len(streams), [Writing(streams, now_s, "")]), own=4)
+    else:
+        limit.note_streams(streams, now_s)
 
 
 def searching_at_4() -> tuple[LeadingLimit, float]:

@@ -168,6 +168,9 @@ class LeadingLimit(SlotLimit):
         """Take the news of another worker while so many run here; say if the limit is another."""
         before = self.changes
         self._in_use[worker] = report.in_use
+        for name, in_use in (("", own), (worker, report.in_use)):
+            if len(streams := self._writing.get(name, [])) > in_use:
+                del streams[in_use:]  # so many were cancelled, who knows which
         for news in report.news:
             self._take(worker, news, own)
         self._check_needs()
