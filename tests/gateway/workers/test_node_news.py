@@ -149,6 +149,7 @@ async def test_the_next_leader_finds_slots_from_those_it_knows_and_reports_nothi
     assert isinstance(limit, LeadingLimit)
     told = channel.backend.told
     assert (limit.slots, told.slots, told.follows) == (4, 4, False)
+    assert channel.backend.slots_reason == "tried"
     channel.hear(SlotsSeen([SlotReport("gpu1", 2), SlotReport("gone", 2)]))
     assert limit.total(1) == 3
     channel.nodes.stop()

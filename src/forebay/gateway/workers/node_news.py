@@ -146,17 +146,17 @@ class NodeNewsChannel:
 
     def _limit(self, name: str, known: AnyLimit | None) -> AnyLimit:
         """Return the limit of a node for this worker, from what it was."""
-        leads = self._nodes.probing.asks
-        if leads and isinstance(known, LeadingLimit):
+        if not self._nodes.probing.asks:
+            if isinstance(known, FollowedLimit):
+                return known
+            limit = FollowedLimit(lambda news: self._pass_on(name, limit, news))
+            return limit
+        if isinstance(known, LeadingLimit):
             known.forget_all()  # they begin to count anew, too
             return known
-        if isinstance(known, FollowedLimit) and not leads:
-            return known
-        slots = 1 if known is None else known.slots
-        if leads:
-            return LeadingLimit(slots, partial(self._note, name))
-        limit = FollowedLimit(lambda news: self._pass_on(name, limit, news), slots)
-        return limit
+        leading = LeadingLimit(1 if known is None else known.slots, partial(self._note, name))
+        leading.reason = "" if known is None else known.reason
+        return leading
 
     def _pass_on(self, name: str, limit: FollowedLimit, news: News) -> None:
         """Report it in the next turn of the loop, with others; at once what must not wait."""
