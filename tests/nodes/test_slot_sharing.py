@@ -166,7 +166,7 @@ def test_streams_of_all_workers_are_compared_together_and_ended_ones_no_more(
 @pytest.mark.parametrize("worker", ["", "w1"])
 def test_streams_that_have_begun_since_another_worker_looked_are_not_late(worker: str) -> None:
     """Its own, and those of which it was told."""
-    limit, at_s = searching_at_4()
+    limit, at_s = searching_at(4)
     silent: list[Silent] = [("llama", 100, at_s), ("llama", 100, at_s)]
     look(limit, worker, silent, at_s + 0.1)
     for _ in range(2):
@@ -181,7 +181,7 @@ def test_streams_that_have_begun_since_another_worker_looked_are_not_late(worker
 
 def test_streams_of_another_worker_are_late_if_they_were_when_it_spoke_of_them() -> None:
     """They may have been cancelled since."""
-    limit, at_s = searching_at_4()
+    limit, at_s = searching_at(4)
     silent: list[Silent] = [("llama", 100, at_s), ("llama", 100, at_s)]
     look(limit, "w1", silent, at_s + 0.1)
     look(limit, "", [], at_s + 9.0)
@@ -198,7 +198,7 @@ def test_streams_that_were_cancelled_write_no_more(
 ) -> None:
     """So many write at once only if as many requests run."""
     told: list[int] = []
-    limit, at_s = searching_at_4()
+    limit, at_s = searching_at(4)
     monkeypatch.setattr(
         limit,
         "_pace",
@@ -219,10 +219,10 @@ def tell(limit: LeadingLimit, worker: str, streams: list[Stream], now_s: float) 
         limit.note_streams(streams, now_s)
 
 
-def searching_at_4() -> tuple[LeadingLimit, float]:
-    """Return a limit that has risen to 4, and a time after that."""
+def searching_at(slots: int) -> tuple[LeadingLimit, float]:
+    """Return a limit that has risen so far, and a time after that."""
     limit, at_s = LeadingLimit(), 0.0
-    while limit.slots < 4:
+    while limit.slots < slots:
         at_s += 10.0
         limit.note(SAMPLE, at_s, at_s + 1.2)
     return limit, at_s + 10.0
@@ -243,6 +243,21 @@ def test_the_others_are_told_when_the_leader_needs_to_know_other_things() -> Non
     run.serve(flat(4), 300)
     assert {(True, True), (False, False)} <= set(needs)
     assert all(one != other for one, other in pairwise(needs))
+
+
+def test_a_search_whose_limit_is_not_reached_ends_by_as_many_as_all_workers_have() -> None:
+    """Ten clients of two workers, five each, at a limit of 16; the leader has none."""
+    limit, at_s = searching_at(16)
+    passed: list[News] = []
+    other, slow = FollowedLimit(passed.append), SAMPLE._replace(first_byte_s=0.5, rest_s=2.5)
+    for turn in range(20):
+        worker, at_s = f"w{turn % 2}", at_s + 1.0
+        if limit.slots == 16:
+            other.follow(limit.found(0, workers=3))
+            other.note(slow, at_s, at_s + 3.0, running=5)
+            limit.take(worker, SlotReport("gpu1", 5, list(passed)), own=0)
+            passed.clear()
+    assert (limit.slots, limit.reason) == (8, "10 at once gave no more throughput")
 
 
 # -- the others

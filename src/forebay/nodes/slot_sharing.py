@@ -303,8 +303,11 @@ class FollowedLimit:
         return self.listens or started_s < self._found.since_s
 
     def note(self, sample: Sample, started_s: float, now_s: float, running: int = UNCAPPED) -> bool:
-        """Pass on a request that was answered, unless clearly fewer ran than may."""
-        if running * self._found.workers >= self.slots:
+        """Pass on a request that was answered, unless clearly fewer ran than may.
+
+        In a search, fewer may show that there is no use in more.
+        """
+        if self.listens or running * self._found.workers >= self.slots:
             self._pass_on(Answered(sample, started_s, now_s, running))
         return False
 
