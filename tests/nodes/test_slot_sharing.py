@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from math import exp
 from random import Random
 from statistics import median
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ import pytest
 
 from bench.slots.__main__ import ALIKE, PLAIN, figures_of, plain, requests_to_find, throughputs
 from bench.slots.engine import Engine, Run, flat, queueing, refusing, thrashing
-from forebay.nodes.known_rounds import UNCAPPED
+from forebay.nodes.known_rounds import UNCAPPED, KnownRounds
 from forebay.nodes.slot_rounds import Sample
 from forebay.nodes.slot_sharing import (
     Answered,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forebay.nodes.slot_limit import Silent
-    from forebay.nodes.stream_pace import Stream
+    from forebay.nodes.stream_pace import Slowdown, Stream
 
 SAMPLE = Sample("llama", 100, 10, 0.2, 1.0)
 
@@ -209,6 +210,32 @@ def test_streams_that_were_cancelled_write_no_more(
     limit.take("w1", SlotReport("gpu1", in_use=1), own=1)
     tell(limit, "w2", streams[:1], at_s + 1.0)
     assert told == [4, 2]
+
+
+def test_how_far_streams_had_come_before_more_was_tried_is_no_mark_for_their_pace_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All write half as fast with 5; of two, their worker spoke last 3 s before the fifth came."""
+    limit, at_s = searching_at(4)
+    rises_s = at_s + 10.0
+
+    def come(names: str, now_s: float) -> list[Stream]:
+        done = 1000.0 * (min(now_s, rises_s) - at_s) + 500.0 * max(0.0, now_s - rises_s)
+        return [("llama", name, done, now_s) for name in names]
+
+    for now_s in (at_s, at_s + 3.0, at_s + 6.0, rises_s - 3.0):
+        tell(limit, "", come("ab", now_s), now_s)
+        tell(limit, "w1", come("cd", now_s), now_s)
+    monkeypatch.setattr(limit, "_known", KnownRounds())  # so that it decides nothing
+    limit._set(5, "more is tried", rises_s)
+    found: list[Slowdown | None] = []
+    note = limit._pace.note
+    monkeypatch.setattr(limit._pace, "note", lambda *told: found.append(note(*told)))
+    for now_s in (rises_s, rises_s + 2.0, rises_s + 4.2):
+        tell(limit, "", come("abe", now_s), now_s)
+        tell(limit, "w1", come("cd", now_s), now_s)
+    (slower,) = (one for one in found if one is not None)
+    assert exp(slower.log) == pytest.approx(2.0)
 
 
 def tell(limit: LeadingLimit, worker: str, streams: list[Stream], now_s: float) -> None:

@@ -247,6 +247,15 @@ class LeadingLimit(SlotLimit):
                 every.append((started_s, (model, prompt_tokens, started_s + since_s)))
         return super().note_silent([one for _, one in sorted(every)], now_s)
 
+    def _set(self, slots: int, reason: str, now_s: float, *, in_trial: bool = False) -> bool:
+        is_set = super()._set(slots, reason, now_s, in_trial=in_trial)
+        if is_set:  # how far streams had come when that was said is no mark for what comes now
+            self._writing = {
+                worker: [(model, f"{name} before", done, at_s) for model, name, done, at_s in some]
+                for worker, some in self._writing.items()
+            }
+        return is_set
+
     def _check_needs(self) -> None:
         """Say what is needed from now on; what was said of streams before is old by then."""
         needs = self.listens, self.watches
