@@ -1,6 +1,6 @@
 """How near `slots = "auto"` comes to the best fixed number, on engines in virtual time.
 
-    python -m bench.slots [--engines 60] [--seed 1] [--plain] [--clients 2 [--noise]]
+    python -m bench.slots [--engines 60] [--seed 1] [--plain | --in-turn] [--clients 2 [--noise]]
                           [--starts | --changes | --swings | --trace CSV]
 
 An engine is drawn by its seed: where its throughput bends, how sharply, whether prompts slow down
@@ -14,12 +14,16 @@ request when it has an answer, and they are counted from then, as clients do. Wi
 best number is compared with itself, on other requests: how far two equal runs are apart.
 
 With `--plain`, engines are those that one would write down: an exact knee from 1 to 32, requests
-that are all alike or of usual sizes. With `--starts` the limit starts anywhere. With `--changes`,
-an engine gets two to four times its room or loses as much, and what counts is how many answers it
-takes to be near the new number. With `--swings`, its speed is another after every 10 to 60 answers,
-from two thirds to one and a half, with the same number of slots best all the time, and with twice
-as many clients. With a trace, requests come when it says and as long as it says, and its time is
-scaled so that the best fixed number would be busy for `--busy` of it.
+that are all alike or of usual sizes. With `--in-turn`, they read prompts one after the other, for
+0.2 to 1.3 times as long as they could, all in all, if as many as they run were writing or reading
+all the time; measure them with `--clients`.
+
+With `--starts` the limit starts anywhere. With `--changes`, an engine gets two to four times its
+room or loses as much, and what counts is how many answers it takes to be near the new number. With
+`--swings`, its speed is another after every 10 to 60 answers, from two thirds to one and a half,
+with the same number of slots best all the time, and with twice as many clients. With a trace,
+requests come when it says and as long as it says, and its time is scaled so that the best fixed
+number would be busy for `--busy` of it.
 """
 
 from __future__ import annotations
@@ -55,6 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 KINDS = ("sharp", "soft", "thrashing", "queueing", "telling", "refusing")
+NAMES = (*KINDS, "in turn", "all")
 PLAIN: tuple[tuple[str, Callable[[int], Engine]], ...] = (
     ("sharp", flat),
     ("thrashing", thrashing),
@@ -138,15 +143,44 @@ def plain(number: int, room: float = 1.0) -> Drawn:
     return Drawn(number, kind, make(knee), load, knee)
 
 
+def in_turn(number: int, room: float = 1.0) -> Drawn:
+    """Return one that reads prompts one after the other, those that run."""
+    rng = random.Random(number)
+    runs, busy = max(1, round(room * rng.choice((3, 4, 6, 8, 12)))), rng.uniform(0.2, 1.3)
+    prompt, output = (6.0, rng.uniform(0.3, 1.2)), (4.0, rng.uniform(0.3, 0.9))
+    reads_s = 1.0 / max(0.05, runs / busy - 1.0)  # for each second of writing
+    load = Load(
+        prompt,
+        output,
+        luck=rng.uniform(0.02, 0.15),
+        base_s=0.1 * reads_s,
+        prompt_token_s=0.9 * reads_s / mean(prompt),
+        output_token_s=1.0 / mean(output),
+    )
+    return Drawn(number, "in turn", Engine(runs=runs, reads=1), load, runs)
+
+
 def throughputs(drawn: Drawn) -> list[float]:
     """Return the work that is done per second with 1, 2, 3... at once, by Little's law.
 
-    Each of n requests reads for its share of the time and then writes, both at the speed of n.
+    Each of n requests reads for its share of the time and then writes, both at the speed of n. If
+    prompts are read one after the other, each waits for as many as are read or waiting with n - 1
+    requests (mean value analysis: Reiser and Lavenberg, 1980).
     """
     engine, load = drawn.engine, drawn.load
     reads = load.base_s + load.prompt_token_s * mean(load.prompt)
     writes = load.output_token_s * mean(load.output)
-    done = []
+    done: list[float] = []
+    if engine.reads == 1:
+        unread = 0.0
+        for n in range(1, SLOTS_MAX + 1):
+            if n <= engine.runs:
+                took = reads * (1.0 + unread)
+                unread = n * took / (took + writes)
+                done.append(n * (reads + writes) / (took + writes))
+            else:
+                done.append(done[-1])
+        return done
     for number in range(1, SLOTS_MAX + 1):
         n = min(number, engine.runs, engine.admits)
         write = engine.slowdown(n)
@@ -333,7 +367,7 @@ def table(results: list[Result], last: str) -> str:
     lines = [
         f"{'':10}  throughput < {NEAR}    p95 first byte > {LATER}    requests > 60      {last}"
     ]
-    for kind in (*KINDS, "all"):
+    for kind in NAMES:
         some = [one for one in results if kind in (one.kind, "all")]
         if not some:
             continue
@@ -361,6 +395,7 @@ def main() -> None:
     parser.add_argument("--engines", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--plain", action="store_true")
+    parser.add_argument("--in-turn", action="store_true")
     parser.add_argument("--clients", type=float, default=0.0)
     parser.add_argument("--noise", action="store_true")
     parser.add_argument("--starts", action="store_true")
@@ -373,7 +408,7 @@ def main() -> None:
     given = parser.parse_args()
     rows = read_trace(given.trace) if given.trace else None
     results = []
-    make = plain if given.plain else draw
+    make = in_turn if given.in_turn else plain if given.plain else draw
     for seed in range(given.seed, given.seed + given.engines):
         drawn = make(seed)
         drawn = anywhere(drawn) if given.starts else drawn

@@ -39,6 +39,8 @@ class Engine:
     slowdown: Callable[[int], float] = lambda n: 1.0
     runs: int = ENDLESS
     """More wait inside, first come, first served."""
+    reads: int = ENDLESS
+    """Of those that run, so many read their prompts at once; the others wait for their turn."""
     admits: int = ENDLESS
     """More are refused."""
     prompt_slowdown: Callable[[int], float] | None = None
@@ -188,6 +190,7 @@ class Run:
         self._arrivals = arrivals
         self._next = next(arrivals, None) if arrivals is not None else None
         self._now_s = 0.0
+        self._unread: deque[Request] = deque()
         self._reading, self._writing = Stage(), Stage()
         self._outside: deque[Request] = deque()
         self._inside: deque[Request] = deque()
@@ -244,7 +247,11 @@ class Run:
 
         Where more was tried than ever, none is sent before one of those that run ends.
         """
-        tries = isinstance(self._limit, SlotLimit) and self._limit.listens and self._in_flight > 0
+        tries = (
+            isinstance(self._limit, SlotLimit)
+            and self._in_flight > 0
+            and self._limit.expects_refusal(self._now_s)
+        )
         if not tries:
             self._rests_until_s = self._now_s + REST_S
         if isinstance(self._limit, SlotLimit):
@@ -252,11 +259,13 @@ class Run:
                 self._limit.note_refused(self._now_s)
 
     def _running(self) -> int:
-        return len(self._reading) + len(self._writing)
+        return len(self._unread) + len(self._reading) + len(self._writing)
 
     def _run(self, engine: Engine) -> None:
         while self._inside and self._running() < engine.runs:
-            request = self._inside.popleft()
+            self._unread.append(self._inside.popleft())
+        while self._unread and len(self._reading) < engine.reads:
+            request = self._unread.popleft()
             self._reading.add(request, request.until_first_byte_s())
 
     def _arrive(self) -> None:
@@ -305,6 +314,7 @@ class Run:
         request.first_byte_s = self._now_s
         del self._silent[id(request)]
         self._writing.add(request, request.after_first_byte_s())
+        self._run(engine)
         self._tell_streams()
         if isinstance(self._limit, SlotLimit) and self._limit.listens:
             waited_s = self._now_s - request.started_s

@@ -15,7 +15,7 @@ from .conftest import OK
 from .hot.test_users_and_keys import A, key, start
 
 if TYPE_CHECKING:
-    from forebay.nodes.slot_limit import Silent
+    from forebay.nodes.first_bytes import Silent
     from forebay.nodes.slot_rounds import Sample
     from forebay.nodes.stream_pace import Stream
     from forebay.testing import Call, FakeNode, RawClient

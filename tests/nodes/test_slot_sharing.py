@@ -31,7 +31,7 @@ from forebay.nodes.slot_sharing import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forebay.nodes.slot_limit import Silent
+    from forebay.nodes.first_bytes import Silent
     from forebay.nodes.stream_pace import Slowdown, Stream
 
 SAMPLE = Sample("llama", 100, 10, 0.2, 1.0)

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from forebay.clock import TimerHandle, Timers
     from forebay.core.events import Arrived, NodeChanged
     from forebay.nodes.adapters.report import Adapter
+    from forebay.nodes.first_bytes import Silent
     from forebay.nodes.gpu import GpuMeter, GpuReading
     from forebay.nodes.probing import AnyLimit
-    from forebay.nodes.slot_limit import Silent
     from forebay.nodes.slot_rounds import Sample
     from forebay.nodes.stream_pace import Stream
     from forebay.settings import NodeSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil, log, sqrt
 from typing import TYPE_CHECKING, Final
 
-from forebay.nodes.slot_rounds import LATE, Costs, Round
+from forebay.nodes.slot_rounds import Costs, Round
 from forebay.nodes.throughput_curve import Curve, Point
 
 if TYPE_CHECKING:
@@ -51,6 +51,9 @@ class KnownRounds(dict[int, Round]):
         """Return what is known well enough of lower limits."""
         return [one for one in self.values() if one.slots < slots and one.samples >= FIRST_SAMPLES]
 
+    def last_below(self, slots: int) -> Round | None:
+        return max(self.below(slots), default=None)
+
     def inside(self, done: Round, costs: Costs) -> int:
         """Return how many wait inside the engine, by how late the streams of a round begin."""
         below = self.below(done.slots)
@@ -58,18 +61,6 @@ class KnownRounds(dict[int, Round]):
             return 0
         lowest = min(below)
         return ceil(costs.inside(done, lowest.first / lowest.rest) - 0.25)
-
-    def late_from(self, slots: int, order: int) -> float | None:
-        """Return at how many times the usual a first byte is late, of one sent as the `order`-th.
-
-        None where nothing is known of lower limits. Of those that were sent at once, the tenth may
-        take ten times as long: prompts may be read one after the other.
-        """
-        if not (below := self.below(slots)):
-            return None
-        last = max(below)
-        at_once = order <= slots - last.slots
-        return last.first * max(LATE * slots / last.slots, order if at_once else 1)
 
     def worse_from(self, done: Round, costs: Costs) -> int:
         """Return the smallest number above a trial that did worse than it beyond doubt.

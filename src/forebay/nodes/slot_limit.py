@@ -64,12 +64,11 @@ from forebay.nodes.trial_schedule import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from forebay.nodes.first_bytes import Silent
     from forebay.nodes.stream_pace import Stream
     from forebay.nodes.trial_schedule import Trial
 
 Phase: TypeAlias = Literal["search", "settled", "higher", "lower", "check"]
-Silent: TypeAlias = tuple[str, int, float]
-"""A stream that has not begun: its model, the tokens of its prompt, and when it was sent."""
 
 SLOTS_MAX: Final = 256
 """The ceiling where the node does not name one."""
@@ -128,20 +127,24 @@ class SlotLimit:
         self._drift = StretchDrift()  # at home
         self._strained: Round | None = None  # while a lower limit is checked
         self._trials = TrialSchedule()
-        self._first_bytes = FirstBytes()  # since the limit was set
+        self._first_bytes = FirstBytes(self.slots)  # since the limit was set
         self._pace = StreamPace()
         self._before = 0  # the limit before this one, while streams are to be compared with it
         self._tries_soon = False  # more
 
     @property
     def listens(self) -> bool:
-        """Whether first bytes matter now: only while more is tried than ever."""
-        return self._phase in LATE_MAX
+        """Whether first bytes matter now: while more is tried, or some seem to wait inside."""
+        return self._tries_more or self._first_bytes.suspects
 
     @property
     def watches(self) -> bool:
-        """Whether the pace of streams matters now: while more is tried, and just before that."""
-        return self._tries_soon or self._first_bytes.suspects or self.listens
+        """Whether the pace of streams matters now: then, too, and just before more is tried."""
+        return self._tries_soon or self.listens
+
+    @property
+    def _tries_more(self) -> bool:
+        return self._phase in LATE_MAX
 
     def is_full(self, in_use: int) -> bool:
         """Say whether about as many run as may."""
@@ -153,7 +156,7 @@ class SlotLimit:
 
     def expects_refusal(self, started_s: float) -> bool:
         """Whether a refusal of a request that was sent then is what a trial asked for."""
-        return self.listens or started_s < self._since_s
+        return self._tries_more or started_s < self._since_s
 
     # -- what happens
 
@@ -202,21 +205,16 @@ class SlotLimit:
         self, model: str, prompt_tokens: int, first_byte_s: float, started_s: float, now_s: float
     ) -> bool:
         """Take a stream that has begun, while this `listens`."""
-        order = self._first_bytes.begun + 1
-        bound_s = self._first_byte_max_s(model, prompt_tokens, started_s, order)
-        usual_s = self._costs.first_byte_s(model, prompt_tokens)
-        if bound_s is None or usual_s is None:
+        if not self.listens:
             return False
-        self._first_bytes.note(first_byte_s, usual_s, bound_s)
-        return first_byte_s > bound_s and self._stop_if_late(now_s)
+        stream = model, prompt_tokens, started_s
+        is_late = self._first_bytes.took(stream, first_byte_s, now_s, self._known, self._costs)
+        return is_late and self._tries_more and self._stop_if_late(now_s)
 
     def note_silent(self, streams: list[Silent], now_s: float) -> bool:
         """Take all streams that have not begun, in order, as another ends, while it `listens`."""
-        late, begun = 0, self._first_bytes.begun
-        for order, (model, prompt_tokens, started_s) in enumerate(streams, begun + 1):
-            bound_s = self._first_byte_max_s(model, prompt_tokens, started_s, order)
-            late += bound_s is not None and now_s - started_s > bound_s
-        stops = late > 0 and self._stop_if_late(now_s, late)
+        late = self._first_bytes.overdue(streams, now_s, self._known, self._costs)
+        stops = self._tries_more and late > 0 and self._stop_if_late(now_s, late)
         self._first_bytes.ends += not stops
         return stops
 
@@ -225,9 +223,9 @@ class SlotLimit:
         self._first_bytes.wrote = max(self._first_bytes.wrote, len(streams))
         slower, before = self._pace.note(streams, self.slots), self.changes
         base, below = self._known.get(self._before), self._known.below(self.slots)
-        if slower is None or base is None or not (below and self.listens):
+        if slower is None or base is None or not (below and self._tries_more):
             return False
-        done = self._first_bytes.paced_round(self.slots, base, exp(slower.log))
+        done = self._first_bytes.paced_round(base, exp(slower.log))
         low, is_trial = max(below), self._phase == "higher"
         rise = log(self.slots / low.slots)
         gained, doubt = 1.0 - log(done.rest / low.rest) / rise, 2.0 * slower.error / rise
@@ -251,16 +249,6 @@ class SlotLimit:
             return False
         gained, doubt = self._costs.paced_gain(home, done, error, begun)
         return gained >= max(FULL_GAIN, 2.0 * doubt)
-
-    def _first_byte_max_s(
-        self, model: str, prompt_tokens: int, started_s: float, order: int
-    ) -> float | None:
-        """Return when a first byte comes late; None where that says nothing of this limit."""
-        usual_s = self._costs.first_byte_s(model, prompt_tokens)
-        late = self._known.late_from(self.slots, order)
-        if usual_s is None or late is None or not self.listens or started_s < self._since_s:
-            return None
-        return usual_s * late
 
     def _stop_if_late(self, now_s: float, silent: int = 0) -> bool:
         """End what has made first bytes come late; `silent` ones are late and have not come."""
@@ -346,7 +334,7 @@ class SlotLimit:
         self._known.add(done, self._home)
 
     def _search(self, done: Round, now_s: float) -> None:
-        inside, wrote = self._known.inside(done, self._costs), self._first_bytes.wrote
+        inside, wrote = self._inside(done), self._first_bytes.wrote
         if inside and wrote < self.slots:
             self._most = max(1, wrote, self.slots - inside)
         self._add(done)
@@ -479,7 +467,7 @@ class SlotLimit:
         """Take off what waits inside the engine, if anything does."""
         inside, known = self._known.inside(done, self._costs), self._known.get(self.slots)
         if self._phase == "settled":
-            if (seen := self._first_bytes.seen_inside(inside, self.slots)) is None:
+            if (seen := self._first_bytes.seen_inside(inside)) is None:
                 return True
             inside = seen
         if not inside or (known is not None and STRAIN * done.rest < known.rest):
@@ -534,7 +522,7 @@ class SlotLimit:
         if self._phase == "higher" and home is not None:
             gained, error = self._costs.gain(home, done)
             is_sure, began = gained >= max(FULL_GAIN, 2.0 * error), self._first_bytes
-            is_late = began.late or self._known.inside(done, self._costs)
+            is_late = began.late or self._inside(done)
             waited = is_late and began.wrote < self.slots
             if is_sure or (self._home >= self._most and began.on_time and not waited):
                 self._search_on(home, done, now_s)
@@ -546,6 +534,11 @@ class SlotLimit:
         self._add(done)
         less = "gave less" if self._phase == "lower" else "gave no more"
         self._end_trial(now_s, f"{done.slots} at once {less} throughput", harmed)
+
+    def _inside(self, done: Round) -> int:
+        """Return how many wait inside, where more is tried: none if no first byte was late."""
+        began = self._first_bytes
+        return self._known.inside(done, self._costs) if began.late or not began.begun else 0
 
     def _harm(self, late: int) -> float:
         return harm(self._home, self.slots, late, self._first_bytes.on_time or len(self._samples))
@@ -584,7 +577,7 @@ class SlotLimit:
         self._pace.rebase()
         self._tries_soon = False
         self._before = self.slots if slots > self.slots else 0
-        self._first_bytes = FirstBytes()
+        self._first_bytes = FirstBytes(slots, now_s)
         self.slots, self.reason, self.in_trial = slots, reason, in_trial
         self._told = self._told if in_trial else slots
         self.changes += 1

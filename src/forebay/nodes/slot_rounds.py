@@ -151,6 +151,11 @@ class Costs:
         line = self._lines.get((model, "first"))
         return None if line is None else line.at(prompt_tokens)
 
+    def reading_s(self, model: str, prompt_tokens: int) -> float:
+        """Return what of that goes with the length of the prompt."""
+        line = self._lines.get((model, "first"))
+        return 0.0 if line is None else line.at(prompt_tokens) - line.at(0)
+
     def measure(self, slots: int, samples: Sequence[Sample]) -> Round | None:
         """Return what samples say; None where most are of models that were never seen."""
         firsts: list[tuple[float, float, float]] = []
@@ -219,8 +224,9 @@ class Costs:
     def gain_told(self, low: Round, high: Round) -> str:
         """Return for people what more at once gave."""
         stretch = max(1.0, self.stretch(high) / self.stretch(low))
-        more = high.slots / low.slots / stretch - 1.0
-        return f"{high.slots} at once gave {more:.0%} more throughput than {low.slots}"
+        gained = high.slots / low.slots / stretch - 1.0
+        which = f"{abs(gained):.0%} {'more' if gained >= 0.0 else 'less'}"
+        return f"{high.slots} at once gave {which} throughput than {low.slots}"
 
     def paced_gain(self, low: Round, high: Round, error: float, begun: int) -> tuple[float, float]:
         """Return the same by the pace of streams, known to an error, and so many first bytes."""

@@ -24,7 +24,7 @@ from forebay.nodes.slot_rounds import Sample
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forebay.nodes.slot_limit import Silent
+    from forebay.nodes.first_bytes import Silent
     from forebay.nodes.stream_pace import Stream
 
 
