@@ -194,6 +194,57 @@ def test_it_lasts_twice_as_long_as_the_longest_delay_that_may_be_told(
     assert is_newcomer(rig, user="a", return_ticket=told.return_ticket) == late
 
 
+def measured(waiting: int = 3, *, of: str = "", **options: Any) -> Rig:
+    """Return a line that is full, of services known to take 10 s; all are of one user if named."""
+    rig = Rig(**{"max_size": waiting, "wait_s_max": 1e6, **options})
+    rig.node()
+    for number in range(20):
+        rig.start(f"y{number}")
+        rig.finish(f"y{number}", after_s=10.0)
+    rig.start("z")
+    for number in range(waiting):
+        rig.wait(f"w{number}", user=of or f"w{number}")
+    return rig
+
+
+@pytest.mark.parametrize("fairness", FAIRNESS)
+def test_who_is_refused_again_is_told_what_is_left_but_at_least_half_a_newcomers_wait(
+    fairness: str,
+) -> None:
+    rig = measured(fairness=fairness)
+    told = [rig.refuse("a")]
+    for number, running in enumerate(("z", "w0", "w1", "w2")):
+        rig.finish(running, after_s=10.0)
+        rig.wait(f"n{number}", user=f"n{number}")  # takes the place that came free
+        told.append(rig.refuse("a", return_ticket=told[-1].return_ticket))
+    told_s = [one.retry_after_s for one in told]
+    assert told_s == pytest.approx([40.0, 30.0, 20.0, 20.0, 20.0], abs=2.0)
+
+
+@pytest.mark.parametrize("fairness", FAIRNESS)
+def test_an_own_limit_is_compared_with_what_is_left_until_the_old_turn(fairness: str) -> None:
+    rig = measured(fairness=fairness)
+    ticket = rig.refuse("a").return_ticket
+    for number, running in enumerate(("z", "w0", "w1")):
+        rig.finish(running, after_s=10.0)
+        if number < 2:
+            rig.wait(f"n{number}", user=f"n{number}")
+    assert rig.refuse("b", max_wait_s=5.0).code == "deadline_unreachable"
+    assert rig.refuse("a1", return_ticket=ticket, max_wait_s=5.0).code == "deadline_unreachable"
+    told = rig.wait("a2", return_ticket=ticket, max_wait_s=15.0)
+    assert told.p50_s == pytest.approx(10.0, abs=2.0)
+    assert rig.run_dry("w2")[0] == "a2"
+
+
+@pytest.mark.parametrize("fairness", ["round_robin", "tokens"])
+def test_who_has_nothing_waiting_is_told_to_come_back_sooner_than_who_has_much(
+    fairness: str,
+) -> None:
+    rig = measured(waiting=10, of="b", fairness=fairness)
+    assert rig.refuse("a").retry_after_s == pytest.approx(20.0, abs=5.0)
+    assert rig.refuse("b").retry_after_s == pytest.approx(110.0, abs=5.0)
+
+
 def test_a_caller_with_fallbacks_may_come_back_to_another_of_its_models() -> None:
     rig = Rig(max_size=1, fairness="fifo")
     rig.node("n", 1, "m")

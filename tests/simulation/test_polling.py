@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import cache
 from heapq import heappop, heappush
 from itertools import count
+from math import inf
 from random import Random
 from statistics import mean
 from typing import TYPE_CHECKING
@@ -45,10 +46,13 @@ RETRY_S = 4.0
 class Crowd:
     """Plays the clients around a scheduler; `returns` says whether they show their tickets."""
 
-    def __init__(self, options: Options, *, returns: bool = True) -> None:
+    def __init__(
+        self, options: Options, *, returns: bool = True, pause_s_max: float = RETRY_S
+    ) -> None:
         self._core = Scheduler(options)
         self._core.handle(NodeChanged("gpu", SLOTS, ("m",)), 0.0)
         self._returns = returns
+        self._pause_s_max = pause_s_max
         self._jitter = Random("jitter")
         self._numbers = count()
         self._due: list[tuple[float, int, Arrived | Finished]] = []
@@ -87,7 +91,7 @@ class Crowd:
             self._plan(now_s + self._service_s[action.id], Finished(action.id))
         elif isinstance(action, Reject):
             told_s = retry_delay_s(action.retry_after_s, self._jitter.uniform(-1.0, 1.0))
-            pause_s = min(RETRY_S, told_s)
+            pause_s = min(self._pause_s_max, told_s)
             self.pauses_s.setdefault(action.id, []).append(pause_s)
             ticket = action.return_ticket if self._returns else ""
             self._plan(now_s + pause_s, replace(self._arrivals[action.id], return_ticket=ticket))
@@ -101,9 +105,9 @@ def waiting_crowd(fairness: Fairness) -> Crowd:
     return crowd
 
 
-def lost_s(options: Options, *, returns: bool) -> float:
+def lost_s(options: Options, *, returns: bool, pause_s_max: float = RETRY_S) -> float:
     """Return how much longer pollers wait, on average, than where they can wait in the queue."""
-    polling = Crowd(options, returns=returns).play()
+    polling = Crowd(options, returns=returns, pause_s_max=pause_s_max).play()
     waiting = waiting_crowd(options.fairness)
     assert len(polling.pauses_s) > 200
     assert polling.waited_s.keys() == waiting.waited_s.keys()
@@ -116,6 +120,12 @@ FAIRNESS = [Options(max_size=MAX_SIZE, wait_s_max=1e9, fairness=f) for f in ("fi
 @pytest.mark.parametrize("options", FAIRNESS, ids=lambda options: options.fairness)
 def test_who_polls_with_its_ticket_waits_as_long_as_who_waits(options: Options) -> None:
     assert lost_s(options, returns=True) < RETRY_S / 4
+
+
+@pytest.mark.parametrize("options", FAIRNESS, ids=lambda options: options.fairness)
+def test_who_comes_back_when_it_was_told_to_loses_as_little(options: Options) -> None:
+    """Told each time is how long a newcomer waits, or what is left until its own turn."""
+    assert lost_s(options, returns=True, pause_s_max=inf) < RETRY_S / 4
 
 
 @pytest.mark.parametrize("options", FAIRNESS, ids=lambda options: options.fairness)

@@ -14,6 +14,7 @@ from forebay.core.positions import (
     exact_place,
     newcomer_place,
     parked_before,
+    refused_place,
     youngest_place,
 )
 from forebay.core.retries import NOWHERE
@@ -51,6 +52,8 @@ NEVER_WAITS: Final = ("queue_disabled", "stream_not_queued")
 
 RATE_P90: Final = 1.2
 """A key's rate is known, but not what the answers before it will take of it."""
+AGAIN_MIN: Final = 0.5
+"""Of a newcomer's wait; so long is anyone told to stay away."""
 WEIGHT_MIN, WEIGHT_MAX = 0.000001, 1000000.0
 """Beyond these a share means nothing, and charges over weights would not stay finite."""
 
@@ -238,13 +241,14 @@ class Arrivals:
         book = self._book
         if not arrival.job and (not arrival.patient or code not in NO_ROOM):
             book.tally.reject(code)  # a job that gets no slot is still queued: nobody was refused
+        returns = code in RETURNABLE
         if wait_s is None and lane is not None:
-            wait_s = self._newcomer_wait_s(lane)
+            wait_s = self._turn_s(arrival, lane) if returns else self._newcomer_wait_s(lane)
         if lane is not None and not lane.is_known():
             book.cluster.forget_if_unused(lane)
         words = self._why_no_node(lane) if code == "no_node" else REASONS[code]
         ticket = ""
-        if code in RETURNABLE:
+        if returns:
             ticket = book.give_return_ticket(arrival, book.arrival_number(arrival), wait_s)
         book.actions.append(Reject(arrival.id, code, (words,), wait_s, wait_s, ticket))
 
@@ -411,7 +415,7 @@ class Arrivals:
         book = self._book
         book.end(victim, "reject")
         book.tally.reject("queue_full")
-        wait_s = self._newcomer_wait_s(victim.queue.lane)
+        wait_s = self._turn_s(victim.arrival, victim.queue.lane)
         reasons = (
             REASONS["queue_full"],
             "displaced by a more urgent request, or by a user with fewer waiting requests",
@@ -434,6 +438,10 @@ class Arrivals:
         wait_s = self._least_wait_s(queue, place)
         if wait_s is None or wait_s <= limit_s:
             return False
+        if arrival.return_ticket:
+            wait_s = min(wait_s, self._until_old_turn_s(arrival))
+            if wait_s <= limit_s:
+                return False
         self.refuse(arrival, "deadline_unreachable", lane, wait_s)
         return True
 
@@ -450,6 +458,27 @@ class Arrivals:
             return turn_s + rounds * (lane.times.quantile_s(0.5) or 0.0)
         estimate = lane.wait_s(queue, place, book.now_s)
         return None if estimate is None else estimate[0]
+
+    def _turn_s(self, arrival: Arrived, lane: Lane) -> float | None:
+        """Return how long one that finds no room would wait if there were, with its number.
+
+        Room comes free one by one, and not only for those whose turn is over: they are not told to
+        come at shorter and shorter intervals, since callers give up after a number of attempts.
+        """
+        book = self._book
+        queue = lane.queues[book.rank_of(arrival)]
+        user = book.users.get(arrival.user)
+        account = user.accounts.get(queue) if user is not None else None
+        place = refused_place(queue, account, arrival.weight, book.options)
+        estimate = lane.wait_s(queue, place, book.now_s)
+        if estimate is None or not arrival.return_ticket:
+            return None if estimate is None else estimate[0]
+        wait_s = estimate[0]
+        return min(wait_s, max(wait_s * AGAIN_MIN, self._until_old_turn_s(arrival)))
+
+    def _until_old_turn_s(self, arrival: Arrived) -> float:
+        book = self._book
+        return book.return_tickets.until_turn_s(arrival, book.rank_of(arrival), book.now_s)
 
     def _newcomer_wait_s(self, lane: Lane) -> float | None:
         estimate = lane.newcomer_wait_s(self._book.now_s)

@@ -137,7 +137,7 @@ class Lane:
         return self.wait_s(self.queues[rank], (ahead, 0.0, 0.0, None), now_s)
 
     def newcomer_wait_s(self, now_s: float) -> Estimate | None:
-        """Return the wait of one that came last, behind all: what `Retry-After` is made of."""
+        """Return the wait of one that came last, behind all that wait in the lane."""
         waiting, longest = 0, self.queues[0]
         for queue in self.queues[:-1]:
             waiting += queue.waiting

@@ -37,6 +37,21 @@ def newcomer_place(
     return _place(queue, account, account.live, own, standing + own / weight, options)
 
 
+def refused_place(
+    queue: WaitQueue, account: Account | None, weight: float, options: Options
+) -> Place:
+    """Return about where one would stand that finds no room: in O(log), it may come at any rate."""
+    older, own = (account.live, account.owed) if account is not None else (0, 0.0)
+    distance = queue.standing(account) + own / weight - queue.clock
+    ahead = queue.waiting
+    if options.fairness != "fifo" and queue.backlogs.owed > 0.0:
+        others = queue.backlogs.entries_before(distance, account, ahead)
+        ahead = min(ahead, older + others + queue.returned.count)
+    if queue.rank or options.class_order != "strict":
+        ahead += _ahead_in_other_classes(queue, ahead, options)
+    return ahead, distance, own, account
+
+
 def youngest_place(entry: Entry, options: Options) -> Place:
     """Return where an entry stands that has just joined."""
     account = entry.account

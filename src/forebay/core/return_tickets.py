@@ -3,7 +3,8 @@
 A refusal for lack of room gives its caller a text that nobody can guess. Shown again for the same
 user, key, model and class, it is worth the arrival number of the first attempt, once: among the
 user's own entries, and where users are level, the entry stands where it would have stood. It
-reserves no room, and the time outside does not count as waiting.
+reserves no room, and the time outside does not count as waiting. It also remembers when its turn
+was expected, so that who finds no room again need not be told what newcomers wait.
 
 **Bound.** At most `max_size` are alive, a tenth of them of one user; beyond that none is given.
 Whoever comes back spends one before it gets the next, so a full table keeps newcomers out, not
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 from heapq import heapify, heappop, heappush
-from math import ceil
+from math import ceil, inf
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -46,14 +47,17 @@ def retry_delay_s(measured_s: float | None, jitter: float) -> float:
 class ReturnTicket:
     """What one of them is worth, to whom, and until when."""
 
-    __slots__ = ("key", "models", "rank", "seq", "until_s", "user")
+    __slots__ = ("key", "models", "rank", "seq", "turn_s", "until_s", "user")
 
-    def __init__(self, arrival: Arrived, rank: int, seq: int, until_s: float) -> None:
+    def __init__(
+        self, arrival: Arrived, rank: int, seq: int, turn_s: float, until_s: float
+    ) -> None:
         self.user = arrival.user
         self.key = arrival.key
         self.models = _models(arrival)
         self.rank = rank
         self.seq = seq
+        self.turn_s = turn_s  # when its turn was expected
         self.until_s = until_s
 
     def is_of(self, arrival: Arrived, rank: int) -> bool:
@@ -81,13 +85,14 @@ class ReturnTickets:
         arrival: Arrived,
         rank: int,
         seq: int,
-        retry_after_s: float | None,
+        wait_s: float | None,
         now_s: float,
         max_size: int,
     ) -> str:
         """Return a new ticket for that number, or "" where there are as many as may be.
 
-        It lasts twice as long as the longest delay that its caller may be told.
+        `wait_s` is how long it would wait if there were room. The ticket lasts twice as long as the
+        longest delay that its caller may be told.
         """
         self._drop_expired(now_s)
         user = arrival.user
@@ -96,19 +101,34 @@ class ReturnTickets:
             return ""
         self._given += 1
         text = blake2b(b"%d" % self._given, key=self._secret, digest_size=16).hexdigest()
-        until_s = now_s + 2 * ceil(retry_delay_s(retry_after_s, 1.0))
-        self._alive[text] = ReturnTicket(arrival, rank, seq, until_s)
+        turn_s = inf if wait_s is None else now_s + wait_s
+        until_s = now_s + 2 * ceil(retry_delay_s(wait_s, 1.0))
+        self._alive[text] = ReturnTicket(arrival, rank, seq, turn_s, until_s)
         self._held[user] = held + 1
         heappush(self._ends, (until_s, text))
         return text
 
     def take(self, arrival: Arrived, rank: int, now_s: float) -> int:
         """Spend the ticket that an arrival shows; return its number, or 0 if it is worth none."""
-        ticket = self._alive.get(arrival.return_ticket)
-        if ticket is None or now_s >= ticket.until_s or not ticket.is_of(arrival, rank):
+        ticket = self._shown(arrival, rank, now_s)
+        if ticket is None:
             return 0
         self._drop(arrival.return_ticket)
         return ticket.seq
+
+    def until_turn_s(self, arrival: Arrived, rank: int, now_s: float) -> float:
+        """Return how long it is until the turn that the ticket of an arrival was given for.
+
+        It is 0 once that is over, and infinite where nothing is known, or the ticket worth nothing.
+        """
+        ticket = self._shown(arrival, rank, now_s)
+        return inf if ticket is None else max(0.0, ticket.turn_s - now_s)
+
+    def _shown(self, arrival: Arrived, rank: int, now_s: float) -> ReturnTicket | None:
+        ticket = self._alive.get(arrival.return_ticket)
+        if ticket is None or now_s >= ticket.until_s or not ticket.is_of(arrival, rank):
+            return None
+        return ticket
 
     def _drop_expired(self, now_s: float) -> None:
         ends = self._ends
