@@ -111,7 +111,9 @@ def test_traces_in_csv_and_in_json_lines_are_read(tmp_path: Path) -> None:
         ("", "is empty"),
         ('{"a": 1}\n', "no request that ran"),
         ('{"at_s": "x"}\n', "line 1"),
-        ('{"at_s": 1, "prompt_tokens": -1}\n', "tokens"),
+        ('{"at_s": 1, "prompt_tokens": -1, "output_tokens": 1}\n', "tokens from 0"),
+        ('{"at_s": 1, "output_tokens": 1}\n', "line 1: no input_length or prompt_tokens"),
+        ('{"timestamp": 1, "input_length": 3}\n', "line 1: no output_length or output_tokens"),
         ('{"timestamp": 1e99}\n', "line 1"),
         ("a,b\n1,2\n", "no column for the time"),
     ],
@@ -199,6 +201,14 @@ def test_half_as_many_again_is_some_of_the_users_whole() -> None:
     assert scaled(traffic, 1.5, 7) == scaled(traffic, 1.5, 7) != scaled(traffic, 1.5, 8)
 
 
+def test_of_requests_without_a_user_a_share_is_drawn() -> None:
+    traffic = Traffic("trace", [request(float(number)) for number in range(1000)], [])
+    counts = [len(scaled(traffic, factor, 0)) for factor in (0.5, 1.5, 2.0, 2.25)]
+    assert counts == pytest.approx([500, 1500, 2000, 2250], abs=60)
+    more = scaled(traffic, 1.5, 0)
+    assert [one for one in more if not one.user] == traffic.requests
+
+
 def test_too_much_or_nothing_is_refused() -> None:
     with pytest.raises(BadPlan, match="more than 1,000,000"):
         scaled(of_users(alice=2000), 999.0, 0)
@@ -230,7 +240,7 @@ def test_nodes_are_read_as_they_are_typed() -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "gpu", "3xgpu", "gpu:0", "0xgpu:1", "gpu:1,gpu:2", "a b:1", "-1xl:8", "n1:3;n2:3",
-     "3\u00d7llama:8", "unseen:8b:2"],
+     "3\u00d7llama:8", "unseen:8b:2", "10000xgpu:8", "999999999xgpu:8", "gpu:100000"],
 )  # fmt: skip
 def test_nodes_that_make_no_sense_are_refused(text: str) -> None:
     with pytest.raises(BadPlan, match="--nodes"):

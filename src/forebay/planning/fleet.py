@@ -21,7 +21,7 @@ NODES_MAX = 1000
 SLOTS_MAX = 10_000
 LASTING = 0.01
 """Share of the time that a node runs anything; what lasts shorter may be an error of the clocks."""
-_GROUP = re.compile(r"(?:(\d{1,4})[xX])?(\S+):(\d{1,5})")
+_GROUP = re.compile(r"(?:(\d{1,99})[xX])?(\S+):(\d{1,99})")
 
 
 class PlannedNode(Struct, frozen=True):

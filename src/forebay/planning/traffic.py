@@ -98,9 +98,9 @@ class _TraceLine(Struct):
     """Milliseconds."""
     at_s: float | None = None
     input_length: int | None = None
-    prompt_tokens: int = 0
+    prompt_tokens: int | None = None
     output_length: int | None = None
-    output_tokens: int = 0
+    output_tokens: int | None = None
     user: str = ""
     priority: str = "normal"
     model: str = TRACE_MODEL
@@ -187,6 +187,10 @@ def _trace_lines(path: Path) -> Iterator[TrafficRequest]:
         output = line.output_tokens if line.output_length is None else line.output_length
         if at_s is None or not 0 <= at_s < 1e12:
             raise BadPlan(f"--from: {path}, line {number}: no timestamp (milliseconds) or at_s.")
+        if prompt is None:
+            raise BadPlan(f"--from: {path}, line {number}: no input_length or prompt_tokens.")
+        if output is None:
+            raise BadPlan(f"--from: {path}, line {number}: no output_length or output_tokens.")
         if not (0 <= prompt <= TOKENS_MAX and 0 <= output <= TOKENS_MAX):
             raise BadPlan(f"--from: {path}, line {number}: tokens from 0 to {TOKENS_MAX:,}.")
         yield TrafficRequest(
@@ -309,6 +313,7 @@ def scaled(traffic: Traffic, factor: float, seed: int) -> list[TrafficRequest]:
     A copy's requests come as its original's do, moved by up to a minute, the same for all of them;
     what is moved over the end comes in at the beginning. Of a broken factor, and of one below 1,
     as many users are taken as make up that share of the requests, as far as whole users can.
+    Requests without a user, as traces have them, are of many: that share of them is drawn.
     """
     whole, part = int(factor), factor - int(factor)
     if factor == 1.0:
@@ -319,18 +324,18 @@ def scaled(traffic: Traffic, factor: float, seed: int) -> list[TrafficRequest]:
     by_user: dict[str, list[TrafficRequest]] = {}
     for request in traffic.requests:
         by_user.setdefault(request.user, []).append(request)
-    some = _some_users(by_user, part * len(traffic.requests), source)
+    some = _some_users(by_user, part, source)
     span_s = traffic.span_s or 1.0
     made: list[TrafficRequest] = []
     for number in range(1, whole + 2):
-        for user in by_user if number <= whole else some:
+        for user, requests in (by_user if number <= whole else some).items():
             if number == 1:
-                made += by_user[user]
+                made += requests
                 continue
             shift_s = source.uniform(-1.0, 1.0) * min(SHIFT_S_MAX, span_s / 20)
             made += (
                 replace(request, user=f"{user}~{number}", at_s=(request.at_s + shift_s) % span_s)
-                for request in by_user[user]
+                for request in requests
             )
     if not made:
         raise BadPlan(f"--scale {factor:g} leaves no user. Raise it.")
@@ -339,14 +344,18 @@ def scaled(traffic: Traffic, factor: float, seed: int) -> list[TrafficRequest]:
 
 
 def _some_users(
-    by_user: dict[str, list[TrafficRequest]], wanted: float, source: random.Random
-) -> list[str]:
-    """Return users drawn at random that made about so many requests together."""
-    users = list(by_user)
+    by_user: dict[str, list[TrafficRequest]], part: float, source: random.Random
+) -> dict[str, list[TrafficRequest]]:
+    """Return users drawn at random that made about that part of the requests, and what they made.
+
+    Requests without a user are drawn one by one.
+    """
+    taken = {"": [request for request in by_user.get("", ()) if source.random() < part]}
+    users = [user for user in by_user if user]
+    wanted, count = part * sum(len(by_user[user]) for user in users), 0
     source.shuffle(users)
-    taken, count = [], 0
     for user in users:
         if count + len(by_user[user]) / 2 < wanted:
-            taken.append(user)
+            taken[user] = by_user[user]
             count += len(by_user[user])
     return taken
