@@ -129,6 +129,8 @@ def test_a_type_that_waited_too_long_makes_a_busy_one_give_way(
     work.runner.start()
     work.begun("busy")
     work.submit("patient", 1)
+    work.submit("bell", 0)
+    work.begun("bell")  # so the other one has been seen to wait
     work.let("busy")
     work.begun("busy")
     clock.advance(301.0)
