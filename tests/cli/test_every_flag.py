@@ -125,6 +125,7 @@ VERBS: dict[str, str] = {
     "usage": "usage",
     "keys list": "keys list",
     "keys new": "keys new team-a --admin",
+    "keys renew": "keys renew {made} --key-env A_KEY",
     "keys revoke": "keys revoke {made} --last --key-env A_KEY",
     "node": "node --backend http://127.0.0.1:9 --port 0",
     "sim-node": "sim-node",
@@ -139,6 +140,7 @@ NEEDED = {
     ("bench", "--limit"), ("bench", "--rate"), ("node", "--backend"), ("node", "--port"),
     ("sim", "--from"), ("sim", "--nodes"),
     ("keys new", "--admin"), ("keys revoke", "--last"), ("keys revoke", "--key-env"),
+    ("keys renew", "--key-env"),
 }  # fmt: skip
 """Flags of those lines: without a limit a run lasts 30 s, another may have the usual port, a trace
 names no nodes, and the first key and the last must be an admin's."""
@@ -300,6 +302,10 @@ FLAGS: dict[str, dict[str, Flag]] = {
         "--set": Flag("max_running=4", "max_runing=4"),
         "--offline": switch("keys new team-b"),
     },
+    "keys renew": {
+        **GATEWAY,
+        "--key-env": Flag("A_KEY", "NO_SUCH_VARIABLE", "keys renew {made}"),
+    },
     "keys revoke": {
         **GATEWAY,
         "--key-env": Flag("A_KEY", "NO_SUCH_VARIABLE", "keys revoke {made} --last"),
@@ -345,7 +351,8 @@ FLAGS: dict[str, dict[str, Flag]] = {
 }  # fmt: skip
 ONCE = {
     "init", "config init", "batch run", "batch cancel", "sessions delete", "nodes add",
-    "nodes remove", "queue cancel", "jobs cancel", "jobs retry", "keys new", "keys revoke",
+    "nodes remove", "queue cancel", "jobs cancel", "jobs retry", "keys new", "keys renew",
+    "keys revoke",
 }  # fmt: skip
 """Verbs whose line does something else the second time: each of their flags has its own stage."""
 TRIED = [

@@ -158,6 +158,8 @@ class RecordFileContract(RecordStoreContract):
         with engine.begin() as connection:
             RECORDS.migrate(connection)
             connection.execute(text("ALTER TABLE ended_requests DROP COLUMN count"))
+            connection.execute(text("ALTER TABLE api_keys DROP COLUMN owner"))
+            connection.execute(text("DROP TABLE revoked_keys"))
             connection.execute(text("UPDATE forebay_records_schema SET version = 1"))
         engine.dispose()
         store = open_store()

@@ -1,7 +1,8 @@
-"""`forebay keys`: list, make and revoke API keys, at a gateway or for its settings file."""
+"""`forebay keys`: list, make, renew and revoke API keys, at a gateway or for its settings file."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
 import tomllib
@@ -27,7 +28,7 @@ BYTES = 32
 keys_app = typer.Typer(
     name="keys",
     cls=SynonymGroup,
-    help="List, create and revoke API keys.",
+    help="List, create, renew and revoke API keys.",
     epilog="Keys created at a gateway are stored as digests in the database of its jobs.",
     no_args_is_help=True,
 )
@@ -128,6 +129,25 @@ def new(  # noqa: PLR0913 - Typer reads the options from the signature
     else:
         tell(f"The key, shown only now; its holder sends it as a bearer token:\n\n{text}\n")
         tell(f"It is valid at {where}. Revoke it with: {with_url(f'keys revoke {name}', where)}")
+
+
+@keys_app.command()
+def renew(
+    name: KeyName, url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False
+) -> None:
+    """Give a key a new text, shown only once: the old one ends at once.
+
+    Its jobs, files, batches, sessions and usage stay its own.
+    """
+    text = f"fb-{secrets.token_urlsafe(BYTES)}"
+    client, digest = GatewayClient(url, key_env), hashlib.sha256(text.encode()).hexdigest()
+    path = f"/admin/keys/{quote(name, safe='')}/renew"
+    client.insist("POST", path, object, {"key_sha256": digest})
+    if as_json:
+        tell_json({"name": name, "key": text, "key_sha256": digest, "url": client.url})
+    else:
+        tell(f"The new text of key {printable(name)}, shown only now:\n\n{text}\n")
+        tell("The old one is no longer valid.")
 
 
 @keys_app.command()

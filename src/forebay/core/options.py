@@ -75,7 +75,7 @@ class Options(Struct, frozen=True, tag=True, gc=False):
     prefix_blocks: int = 5_000
     """Parts of prompts that a node is taken to have in its cache; 0 turns that off."""
     key_limits: dict[str, KeyLimits] = {}
-    """The rates of the keys that have one, by the key's name (`Arrived.key`)."""
+    """The rates of the keys that have one, by `Arrived.key`."""
 
     def queue_burst(self) -> float:
         """Return the head start in force: where nothing is charged, nobody can be ahead."""

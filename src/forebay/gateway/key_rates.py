@@ -31,7 +31,7 @@ class KeyRates:
         clock: Timers,
     ) -> None:
         self.used_today: Callable[[], Mapping[str, int]] = _unknown
-        """Returns the tokens that each key has used since 00:00 UTC, as far as it is recorded."""
+        """Returns the tokens that each owner has used since 00:00 UTC, as far as it is recorded."""
         self._options: Options = queue.options()  # as the scheduler knows them
         self._post = post
         self._clock = clock
@@ -41,7 +41,7 @@ class KeyRates:
 
     def change(self, queue: QueueSettings, keys: Iterable[ResolvedKey]) -> None:
         """Take over other settings of the queue, or other keys."""
-        limits = {key.name: key.limits for key in keys if key.limits}
+        limits = {key.owner: key.limits for key in keys if key.limits}
         options = replace(queue.options(), key_limits=limits)
         if options != self._options:
             self._options = options
@@ -49,7 +49,7 @@ class KeyRates:
             self._tell()
 
     def paced(self) -> Collection[str]:
-        """Return the names of the keys that have limits."""
+        """Return the owners of the keys that have limits."""
         return self._options.key_limits.keys()
 
     def has_day_limits(self) -> bool:

@@ -214,12 +214,19 @@ class Metrics:
             },
         )
 
+    def _tokens_by_key(self) -> dict[tuple[str, str], int]:
+        """Return the tokens of each name; a key that was made anew goes on with its name's."""
+        sums: Counter[tuple[str, str]] = Counter()
+        for (owner, kind), tokens in self._records.usage.tokens_by_key.items():
+            sums[self._records.keys.names.get(owner, owner), kind] += tokens
+        return sums
+
     def _of_records(self) -> Iterator[Metric]:
         yield _counters(
             "forebay_usage_tokens_total",
             "Tokens in and out by key, estimated where a node does not say; without keys none.",
             "key kind",
-            self._records.usage.tokens_by_key,
+            self._tokens_by_key(),
         )
         counts = self._jobs.deleted + self._records.deleted
         yield _counters(

@@ -213,6 +213,7 @@ class Parts:
     def _make_records(self, clock: Timers) -> RecordService:
         records = RecordService(self.settings.jobs.database, self.settings.usage, clock)
         records.replica = lambda: self.membership.name
+        records.set_names = lambda: {key.name for key in self._set_keys}
         records.wants_today = self.key_rates.has_day_limits
         self.key_rates.used_today = records.used_today
         self.ended.read_by(records.usage.take)
@@ -263,7 +264,13 @@ class Parts:
             new_id=new_id,
         )
         database = self.settings.jobs.database
-        return SessionHost(self.settings.sessions, database, deps, lambda: self.membership.name)
+        return SessionHost(
+            self.settings.sessions,
+            database,
+            deps,
+            lambda: self.membership.name,
+            lambda: {key.name: key.owner for key in self.keys},
+        )
 
     def _make_dashboard_feed(self, clock: Timers) -> DashboardFeed:
         self.request_times = RequestTimes(self.accounting, self.ended)
@@ -411,7 +418,7 @@ class Parts:
 
     def _change_keys(self, keys: Sequence[ResolvedKey]) -> None:
         """Invalidate cached heads, and reject waiting requests of keys that are gone."""
-        revoked = self.keys.change(keys)
+        revoked = self.keys.change(keys, self.records.keys.names)
         self.key_rates.change(self.settings.queue, keys)
         self.callers.generation += 1
         self.sessions.revoke(revoked)
@@ -429,10 +436,10 @@ class Parts:
         self.sessions.bounds_changed()
 
     def _may_use(self, owner: str, model: str) -> bool:
-        """Say whether the owner of a batch, a key by its name, may use a model."""
+        """Say whether the owner of a batch may use a model."""
         if not self.keys:
             return True
-        key = self.keys.named(owner)
+        key = self.keys.of_owner(owner)
         return key is not None and self.admission.may_use(key, model)
 
 

@@ -10,17 +10,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from sqlalchemy import delete, func, insert, literal, select, tuple_
+from sqlalchemy import column, delete, func, insert, inspect, literal, select, table, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from forebay.records.history import MINUTES_MAX, REQUESTS_MAX
-from forebay.records.keys import KeyRecord, KeyTable
-from forebay.records.tables import RECORDS, api_keys, changes, ended_requests, minutes, usage_hours
+from forebay.records.keys import REVOKED_MAX, KeyRecord, KeyTable, new_owner
+from forebay.records.tables import (
+    RECORDS,
+    api_keys,
+    changes,
+    ended_requests,
+    minutes,
+    revoked_keys,
+    usage_hours,
+)
 from forebay.records.usage import UsageCounts, UsageKey
 from forebay.storage.database import Database
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from concurrent.futures import Future
 
     from sqlalchemy import Connection, Table
@@ -30,6 +38,8 @@ if TYPE_CHECKING:
     from forebay.storage.database import FileState
 
 CLOSE_S = 5.0
+OWNED = (("usage_hours", "key"), ("jobs", "owner"), ("files", "owner"), ("batches", "owner"))
+"""The tables, and their columns, that hold the owner of a row."""
 CHUNK = 500
 """Rows in one statement: SQLite takes 32,766 parameters at most."""
 
@@ -61,7 +71,9 @@ class RecordStore:
             if number == known:
                 return None
             rows = connection.execute(select(api_keys).order_by(api_keys.c.created_at))
-            return KeyTable(number, tuple(_key(dict(row._mapping)) for row in rows))
+            gone = connection.execute(select(revoked_keys.c.owner, revoked_keys.c.name))
+            keys = tuple(_key(dict(row._mapping)) for row in rows)
+            return KeyTable(number, keys, {row.owner: row.name for row in gone})
 
         return self._database.read(work)
 
@@ -81,14 +93,59 @@ class RecordStore:
 
         return self._database.write(work)
 
-    def remove_key(self, name: str) -> Future[bool]:
-        """Delete a key; False where there is none of that name."""
+    def renew_key(self, name: str, sha256: str) -> Future[bool]:
+        """Give a key another text; False where there is none of that name."""
+        renewed = update(api_keys).where(api_keys.c.name == name).values(sha256=sha256)
 
         def work(connection: Connection) -> bool:
-            gone = connection.execute(delete(api_keys).where(api_keys.c.name == name)).rowcount
-            if gone:
+            found = connection.execute(renewed).rowcount
+            if found:
                 _count_change(connection)
-            return bool(gone)
+            return bool(found)
+
+        return self._database.write(work)
+
+    def remove_key(self, name: str) -> Future[bool]:
+        """Delete a key, and remember whose it was; False where there is none of that name."""
+        number = revoked_keys.c.number
+
+        def work(connection: Connection) -> bool:
+            removed = delete(api_keys).where(api_keys.c.name == name).returning(api_keys.c.owner)
+            owner = connection.execute(removed).scalar()
+            if owner is None:
+                return False
+            new = insert(revoked_keys).values(owner=owner, name=name).returning(number)
+            newest = int(connection.execute(new).scalar_one())
+            connection.execute(delete(revoked_keys).where(number <= newest - REVOKED_MAX))
+            _count_change(connection)
+            return True
+
+        return self._database.write(work)
+
+    def draw_owners(self, named: Collection[str]) -> Future[int]:
+        """Give an id to each key of before there were owners, with what it made under its name.
+
+        What belongs to a name of the settings (`named`) stays theirs. Return how many keys it was.
+        """
+
+        def work(connection: Connection) -> int:
+            without = select(api_keys.c.name).where(api_keys.c.owner == "").with_for_update()
+            names = list(connection.execute(without).scalars())
+            there = set(inspect(connection).get_table_names()) if names else set()
+            for name in names:
+                owner = new_owner()
+                connection.execute(
+                    update(api_keys).where(api_keys.c.name == name).values(owner=owner)
+                )
+                for owned, whose in OWNED:
+                    if owned in there and name not in named:
+                        rows = table(owned, column(whose))
+                        connection.execute(
+                            update(rows).where(rows.c[whose] == name).values({whose: owner})
+                        )
+            if names:
+                _count_change(connection)
+            return len(names)
 
         return self._database.write(work)
 
@@ -235,4 +292,12 @@ def _count_change(connection: Connection) -> None:
 
 
 def _key(row: dict[str, Any]) -> KeyRecord:
-    return KeyRecord(**{**row, "settings": msgspec.json.decode(row["settings"])})
+    """Return a key; one that cannot be read is named, and opens nothing."""
+    try:
+        values = {str(name): value for name, value in row.items()}  # a quoted name is none
+        return msgspec.convert({**values, "settings": _settings(row["settings"])}, KeyRecord)
+    except (msgspec.MsgspecError, TypeError):
+        return KeyRecord(str(row["name"]), "", None, 0.0, owner=str(row["owner"]))
+
+
+_settings = msgspec.json.Decoder(dict[str, Any]).decode

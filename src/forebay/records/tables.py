@@ -25,6 +25,15 @@ api_keys = Table(
     Column("settings", Text, nullable=False),  # JSON: what its holder may do
     Column("created_at", Float, nullable=False),
     Column("created_by", Text, nullable=False),  # a key; empty for a caller on the machine itself
+    Column("owner", Text, nullable=False, server_default=""),  # empty: drawn when it is next read
+)
+
+revoked_keys = Table(
+    "revoked_keys",
+    metadata,
+    Column("number", Number, primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("name", Text, nullable=False),
 )
 
 changes = Table(
@@ -39,7 +48,7 @@ usage_hours = Table(
     "usage_hours",
     metadata,
     Column("hour", Integer, primary_key=True, autoincrement=False),  # since 1970
-    Column("key", Text, primary_key=True),  # empty without keys
+    Column("key", Text, primary_key=True),  # an owner; empty without keys
     Column("user", Text, primary_key=True),
     Column("model", Text, primary_key=True),  # empty where it never ran
     Column("requests", BigInteger, nullable=False),
@@ -73,4 +82,11 @@ def _count_requests(connection: Connection) -> None:
     connection.execute(text(added))
 
 
-RECORDS = Schema(metadata, "forebay_records_schema", (_count_requests,))
+def _own_by_id(connection: Connection) -> None:
+    """Version 3: what a key made belongs to an id, not to its name."""
+    added = "ALTER TABLE api_keys ADD COLUMN owner TEXT NOT NULL DEFAULT ''"
+    connection.execute(text(added))
+    revoked_keys.create(connection)
+
+
+RECORDS = Schema(metadata, "forebay_records_schema", (_count_requests, _own_by_id))

@@ -31,6 +31,7 @@ from sqlalchemy import (
     delete,
     func,
     insert,
+    literal,
     select,
     text,
     true,
@@ -46,6 +47,7 @@ from forebay.storage.file_lock import FileLock
 from forebay.storage.schema import Schema
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from concurrent.futures import Future
 
     from sqlalchemy import Connection, Executable, Row
@@ -64,7 +66,7 @@ sessions = Table(
     "sessions",
     metadata,
     Column("id", Text, primary_key=True),
-    Column("owner", Text, nullable=False),  # the name of a key; empty without keys
+    Column("owner", Text, nullable=False),  # of its key; empty without keys
     Column("model", Text, nullable=False),
     Column("system", Text, nullable=False),  # JSON: a text, or null
     Column("max_tokens", Integer, nullable=False),
@@ -106,7 +108,17 @@ def _name_replicas(connection: Connection) -> None:
     connection.execute(text("ALTER TABLE sessions ADD COLUMN replica TEXT NOT NULL DEFAULT ''"))
 
 
-SESSIONS = Schema(metadata, "forebay_sessions_schema", (_name_replicas,))
+def _own_by_id(connection: Connection) -> None:
+    """Version 3: owners were names of keys; each gets its id when that is known (`adopt`)."""
+    for table, owner in OWNED:
+        named = update(table).where(owner != "").values({owner: literal(BY_NAME) + owner})
+        connection.execute(named)
+
+
+OWNED = ((sessions, sessions.c.owner), (prompts, prompts.c.key))
+BY_NAME = "name:"
+"""How an owner begins that is known by the name of its key only: neither a name nor an id."""
+SESSIONS = Schema(metadata, "forebay_sessions_schema", (_name_replicas, _own_by_id))
 
 
 _LOCK = text("SELECT pg_try_advisory_lock(:number)")
@@ -220,6 +232,18 @@ class SessionLedger:
         self._database.close(limit_s)
         if self._file is not None:
             self._file.release()
+
+    def adopt(self, owners: Mapping[str, str]) -> Future[None]:
+        """Give what is owned by the name of a key to its owner, found by that name."""
+
+        def work(connection: Connection) -> None:
+            for table, owner in OWNED:
+                named = select(owner).where(owner.startswith(BY_NAME)).distinct()
+                for old in connection.execute(named).scalars().all():
+                    if (new := owners.get(old.removeprefix(BY_NAME))) is not None:
+                        connection.execute(update(table).where(owner == old).values({owner: new}))
+
+        return self._database.write(work)
 
     def recover(self) -> Future[list[SessionRecord]]:
         """Return all sessions of this gateway, and count the next life of each.

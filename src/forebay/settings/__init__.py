@@ -30,7 +30,7 @@ from forebay.settings.secrets import (
     node_api_key,
     read_secret,
     resolve_keys,
-    resolve_made_keys,
+    resolve_made_key,
 )
 from forebay.settings.sources import Origin
 from forebay.settings.store_url import BadStoreUrl, StoreAddress, parse_store_url
@@ -70,5 +70,5 @@ __all__ = [
     "read_secret",
     "replica_name",
     "resolve_keys",
-    "resolve_made_keys",
+    "resolve_made_key",
 ]  # fmt: skip

@@ -9,7 +9,6 @@ from pydantic import Field, field_validator, model_validator
 from forebay.core import KeyLimits
 from forebay.settings.errors import SettingsProblem, refusal, refusals
 from forebay.settings.section import (
-    Count,
     Flag,
     Names,
     PlainName,
@@ -19,6 +18,7 @@ from forebay.settings.section import (
 )
 
 DIGEST = re.compile(r"[0-9a-fA-F]{64}")
+KeyLimit = Annotated[int, Field(strict=True, ge=0, le=10**12)]
 ONE_OF = "write exactly one of key_env and key_sha256"
 
 
@@ -53,22 +53,22 @@ class KeySettings(Section):
     models: Names = ()
     """Models it may use. Empty: all."""
 
-    max_running: Count = 0
+    max_running: KeyLimit = 0
     """Requests it may have unfinished at once, running and waiting together; 0 is no limit."""
 
-    requests_per_minute: Count = 0
+    requests_per_minute: KeyLimit = 0
     """Requests it may start in a minute; more wait for their turn at that rate, and are refused
     only where they would wait too long. 0 is no limit."""
 
-    tokens_per_minute: Count = 0
+    tokens_per_minute: KeyLimit = 0
     """Tokens it may use in a minute, prompts and answers together; more wait likewise. 0 is no
     limit."""
 
-    tokens_per_day: Count = 0
+    tokens_per_day: KeyLimit = 0
     """Tokens it may use in a day, which ends at 00:00 UTC; more wait likewise. 0 is no limit."""
 
-    weight: Annotated[float, Field(strict=True, ge=0.000001, le=1_000_000)] = 1.0
-    """Its user's share among the users that wait, relative to 1; from 0.000001 to 1000000."""
+    weight: Annotated[float, Field(strict=True, ge=0.001, le=1_000)] = 1.0
+    """Its user's share among the users that wait, relative to 1; from 0.001 to 1000."""
 
     admin: Flag = False
     """Whether it may also change nodes and reload the settings."""

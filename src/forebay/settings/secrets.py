@@ -1,6 +1,6 @@
 """Secrets by the variables that hold them: read late, kept out of the settings and of any repr."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,6 +19,9 @@ class ResolvedKey:
     """A key as the gateway checks it; the text of the key itself is nowhere."""
 
     name: str
+    owner: str
+    """Whom all belongs to that is made with it: an id that was drawn with a key made at run time
+    and outlives its text, or the name of a key of the settings."""
     user: str
     """The user of its requests, unless it has `trust_user` and they name one."""
     sha256: str = field(repr=False)
@@ -59,15 +62,19 @@ def resolve_keys(
             problems.append(
                 SettingsProblem(f"keys[{index}]", wrong, "make a new one: forebay keys new")
             )
-        resolved.setdefault(digest, _resolved(key, digest, settings.queue.priorities))
+        made = _resolved(key, key.name, digest, settings.queue.priorities)
+        resolved.setdefault(digest, made)
     if problems:
         raise SettingsError(problems)
     return tuple(resolved.values())
 
 
-def _resolved(key: KeySettings, digest: str, priorities: tuple[str, ...]) -> ResolvedKey:
+def _resolved(
+    key: KeySettings, owner: str, digest: str, priorities: tuple[str, ...]
+) -> ResolvedKey:
     return ResolvedKey(
         name=key.name,
+        owner=owner,
         user=key.user or key.name,
         sha256=digest,
         trust_user=key.trust_user,
@@ -80,11 +87,9 @@ def _resolved(key: KeySettings, digest: str, priorities: tuple[str, ...]) -> Res
     )
 
 
-def resolve_made_keys(
-    keys: Iterable[KeySettings], priorities: tuple[str, ...]
-) -> tuple[ResolvedKey, ...]:
-    """Return keys that were made while the gateway ran, which all have their digests."""
-    return tuple(_resolved(key, key.key_sha256, priorities) for key in keys)
+def resolve_made_key(key: KeySettings, owner: str, priorities: tuple[str, ...]) -> ResolvedKey:
+    """Return a key that was made while the gateway ran, which has its digest."""
+    return _resolved(key, owner, key.key_sha256, priorities)
 
 
 def node_api_key(node: NodeSettings, environ: Mapping[str, str] | None = None) -> str | None:

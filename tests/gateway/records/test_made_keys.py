@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..conftest import Rig
 
 BOSS = {"name": "boss", "admin": True}
+LIMITS = ("max_running", "requests_per_minute", "tokens_per_minute", "tokens_per_day")
 
 
 def bearer(text: str) -> dict[str, str]:
@@ -136,6 +137,12 @@ async def test_the_last_admin_key_is_only_revoked_on_purpose(rig: Rig) -> None:
         ({"name": "x", "key_env": "HOME"}, "key_env"),
         ({"name": "x", "key_sha256": "12"}, "key_sha256"),
         ({"name": "x", "max_runing": 1}, "max_runing"),
+        *(
+            ({"name": "x", limit: number}, limit)
+            for limit in LIMITS
+            for number in (-1, 1.5, 10**12 + 1, 10**20, float("nan"))
+        ),
+        *(({"name": "x", "weight": number}, "weight") for number in (0, 1e-4, 1001, float("inf"))),
     ],
 )
 async def test_what_no_key_can_be_is_refused_by_name(
@@ -143,7 +150,10 @@ async def test_what_no_key_can_be_is_refused_by_name(
 ) -> None:
     await start(rig, await rig.node(), keys=[])
     refused = await make(rig, **fields)
-    assert (refused.status, refused.json["error"]["param"]) == (400, param)
+    is_json = not any(number != number or number == float("inf") for number in fields.values())
+    assert (refused.status, refused.json["error"]["param"]) == (400, param if is_json else "body")
+    assert [one["name"] for one in (await rig.get("/admin/keys")).json["data"]] == ["admin"]
+    assert (await make(rig, name="x")).status == 201  # nothing of it was kept
 
 
 async def test_whoever_makes_the_text_needs_to_tell_only_its_digest(rig: Rig) -> None:
@@ -278,7 +288,7 @@ async def test_a_revoked_key_is_not_brought_back_by_an_older_reading(
 
         return asyncio.run_coroutine_threadsafe(late(), asyncio.get_running_loop())
 
-    ann = KeyRecord("ann", digest_of("sk-ann"), {}, 0.0, "somebody")
+    ann = KeyRecord("ann", digest_of("sk-ann"), {}, 0.0, "somebody", "key:a")
     monkeypatch.setattr(store, "keys", read_late)
     assert await asyncio.wrap_future(store.add_key(ann))  # by another gateway
     while not begun.is_set():
@@ -331,7 +341,7 @@ async def test_the_keys_of_a_file_are_read_again_only_once_somebody_has_written_
     assert await take_turns(4) == 1
     other = RecordStore(f"sqlite:///{rig.folder / 'jobs.db'}")
     other.open()
-    added = other.add_key(KeyRecord("bob", digest_of("sk-bob"), {}, 0.0, "somebody"))
+    added = other.add_key(KeyRecord("bob", digest_of("sk-bob"), {}, 0.0, "somebody", "key:b"))
     assert await asyncio.wrap_future(added)
     let_settle(rig.folder / "jobs.db")  # not to the time that it had: its size has changed, too
     assert await take_turns(4) == 1

@@ -91,11 +91,9 @@ class ErrorRenderer:
                 words = form.format(message=words, names=", ".join(name[:80] for name in names))
         return words
 
-    def about_the_model(
-        self, problem: Problem, asked: str, key_name: str, family: Family
-    ) -> Problem:
+    def about_the_model(self, problem: Problem, asked: str, owner: str, family: Family) -> Problem:
         """Add the available models to the problem of a model that does not exist."""
-        return self.explain_model(problem, asked, key_name, family.name)
+        return self.explain_model(problem, asked, owner, family.name)
 
     def _delay_s(self, problem: Problem, code: Code) -> float:
         measured_s = problem.retry_after_s
@@ -130,7 +128,7 @@ def _detailed(problem: Problem, code: Code, language: str, delay_s: float) -> Pr
     return msgspec.structs.replace(problem, details=details | problem.details)
 
 
-def _as_it_is(problem: Problem, asked: str, key_name: str, family: str) -> Problem:
+def _as_it_is(problem: Problem, asked: str, owner: str, family: str) -> Problem:
     return problem
 
 

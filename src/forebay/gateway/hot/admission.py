@@ -130,7 +130,7 @@ class Admission:
             caller.weight, caller.affinity, caller.max_wait_s,
             family.is_stream(fields, route),
             False,  # job
-            caller.key_name,
+            caller.owner_id,
             caller.key_running_max, fallbacks,
             False,  # patient
             "",  # request_id

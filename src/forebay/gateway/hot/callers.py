@@ -64,9 +64,9 @@ class Caller(RequestHead):
 
     __slots__ = (
         "address", "affinity", "answer_block", "coding", "content_type", "credentials", "family",
-        "fixed_user", "form", "generation", "header_block", "key", "key_name",
-        "key_running_max", "language", "max_wait_s", "model", "node_target", "owner", "priority",
-        "problem", "reader", "request_id", "return_ticket", "route", "tiers", "user", "weight",
+        "fixed_user", "form", "generation", "header_block", "key", "key_running_max", "language",
+        "max_wait_s", "model", "node_target", "owner_id", "payer", "priority", "problem", "reader",
+        "request_id", "return_ticket", "route", "tiers", "user", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -104,7 +104,8 @@ class Caller(RequestHead):
         self.model = ""
         """As the path names it; "" where the body does."""
         self.key: ResolvedKey | None = None
-        self.key_name = ""
+        self.owner_id = ""
+        """Of its key: what it makes belongs to that id, and the scheduler knows the key by it."""
         self.key_running_max = 0
         self.weight = 1.0
         self.fixed_user = ""
@@ -119,8 +120,8 @@ class Caller(RequestHead):
         self.user: str | None = None
         """As the header says; whether it counts is for `user_of` to decide."""
         self.address = ""
-        self.owner = ""
-        """Whom the bytes of its bodies are counted for: its key, else its address."""
+        self.payer = ""
+        """Whom the bytes of its bodies are counted for: its key's owner, else its address."""
         self.affinity = ""
         self.max_wait_s: float | None = None
         self.request_id = ""
@@ -178,7 +179,7 @@ class Callers:
             or _read_wait(caller, values.get(b"x-forebay-max-wait"))
         )
         self._read_priority(caller, values)
-        caller.owner = caller.key_name or caller.address
+        caller.payer = caller.owner_id or caller.address
 
     def user_of(self, caller: Caller, named: str | None) -> str:
         """Return whom fairness counts the request for."""
@@ -204,7 +205,7 @@ class Callers:
             caller.family.name,
             user=self.user_of(caller, None),
             priority=self.priority_of(caller, None),
-            key=caller.key_name,
+            key=caller.owner_id,
         )
 
     def _read_priority(self, caller: Caller, values: dict[bytes, bytes]) -> None:
@@ -247,8 +248,8 @@ class Callers:
         if caller.key is None:
             return Problem("unauthorized", "a valid API key is needed")
         key = caller.key
-        caller.key_name, caller.key_running_max, caller.weight = (
-            key.name, key.max_running, key.weight
+        caller.owner_id, caller.key_running_max, caller.weight = (
+            key.owner, key.max_running, key.weight
         )  # fmt: skip
         caller.fixed_user = "" if key.trust_user else key.user
         return None

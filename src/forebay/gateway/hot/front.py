@@ -87,7 +87,7 @@ class Front(Site):
         assert isinstance(head, Caller)
         if head.generation != self._callers.generation:
             self._read_caller(head, peer)
-        return head.owner
+        return head.payer
 
     def delegate(self, connection: ServerConnection) -> Delegate:
         """Let the application answer."""
@@ -140,7 +140,7 @@ class Front(Site):
             else:
                 self._admit(sink, result)
 
-        Inflation(self._inflations, sink.connection, sink.caller.owner, inflated).begin(body)
+        Inflation(self._inflations, sink.connection, sink.caller.payer, inflated).begin(body)
 
     def refuse(self, connection: ServerConnection, refusal: Refusal) -> None:
         """Answer a request that could not be read; the connection closes after it."""

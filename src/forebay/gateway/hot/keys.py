@@ -7,7 +7,7 @@ import hmac
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from forebay.settings import ResolvedKey
 
@@ -22,12 +22,21 @@ class KeyRing:
         """Whether there may be keys that are not known, and callers on this machine need none."""
         self.change(keys)
 
-    def change(self, keys: Iterable[ResolvedKey]) -> set[str]:
-        """Take over other keys; return the names of those that are valid no more."""
-        before = {key.name: key.sha256 for key in getattr(self, "_by_digest", {}).values()}
+    def change(self, keys: Iterable[ResolvedKey], names: Mapping[str, str] = {}) -> set[str]:
+        """Take over other keys; return the owners of those that are revoked.
+
+        Another text in the settings revokes the old key; one made at run time is renewed by it.
+        `names` are those by which owners are shown, also of keys that are gone.
+        """
+        before: dict[str, ResolvedKey] = getattr(self, "_by_owner", {})
+        self._names = names
         self._by_digest = {key.sha256: key for key in keys}
-        now = {key.name: key.sha256 for key in self._by_digest.values()}
-        return {name for name, digest in before.items() if now.get(name) != digest}
+        self._by_owner = {key.owner: key for key in self._by_digest.values()}
+        return {owner for owner, key in before.items() if not self._goes_on(key)}
+
+    def _goes_on(self, key: ResolvedKey) -> bool:
+        now = self._by_owner.get(key.owner)
+        return now is not None and (now.sha256 == key.sha256 or key.owner != key.name)
 
     def __bool__(self) -> bool:
         return bool(self._by_digest)
@@ -36,8 +45,15 @@ class KeyRing:
         return iter(self._by_digest.values())
 
     def named(self, name: str) -> ResolvedKey | None:
-        """Return the key of that name, for work that it left behind."""
         return next((key for key in self._by_digest.values() if key.name == name), None)
+
+    def name_of(self, owner: str) -> str:
+        """Return the name under which an owner is shown: that of its key."""
+        return self._names.get(owner, owner)
+
+    def of_owner(self, owner: str) -> ResolvedKey | None:
+        """Return the key of an owner, for work that it left behind."""
+        return self._by_owner.get(owner)
 
     def find(self, secret: bytes) -> ResolvedKey | None:
         """Return the key with that text.

@@ -66,9 +66,9 @@ class ModelNames:
         """Return the model that an alias stands for; any other name as it is."""
         return self._admission.aliases.get(name, name)
 
-    def explained(self, problem: Problem, asked: str, key_name: str, family: str) -> Problem:
-        """Return the problem with what whoever has the key of that name can ask for instead."""
-        key = self._keys.named(key_name) if key_name else None
+    def explained(self, problem: Problem, asked: str, owner: str, family: str) -> Problem:
+        """Return the problem with what an owner can ask for instead."""
+        key = self._keys.of_owner(owner) if owner else None
         revoked = key is None and bool(self._keys)
         return about_unknown(problem, asked, [] if revoked else self.usable(key, family))
 

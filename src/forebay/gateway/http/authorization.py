@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.hot.callers import Caller
@@ -11,10 +11,15 @@ from forebay.gateway.hot.proxies import is_forwarded
 from forebay.wire.hosts import host_name, is_loopback
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.requests import Request
 
     from forebay.gateway.hot.callers import Callers
     from forebay.gateway.hot.keys import KeyRing
+
+OwnerNames: TypeAlias = "Callable[[str], str]"
+"""Returns the name under which an owner is shown."""
 
 logger = logging.getLogger("forebay.gateway")
 
@@ -68,6 +73,14 @@ class Authorizer:
             raise HttpError("forbidden", "without keys, admin routes are for this machine only")
         return caller
 
+    def name_of(self, owner: str) -> str:
+        """Return the name under which an owner is shown."""
+        return self._keys.name_of(owner)
+
+    def names_for(self, owner: str | None) -> OwnerNames | None:
+        """Return what names owners to a caller who sees those of `owner`: for admins only."""
+        return self.name_of if owner is None else None
+
     def is_admin(self, request: Request) -> bool:
         try:
             self.admin(request)
@@ -79,7 +92,7 @@ class Authorizer:
         path = request.url.path.encode()
         caller = Caller(request.method.encode(), path, list(request.headers.raw))
         self._callers.read(caller, request.client.host if request.client else "")
-        request.state.body_owner = caller.owner
+        request.state.body_owner = caller.payer
         return caller
 
 
@@ -87,19 +100,19 @@ def seen_by(caller: Caller) -> str | None:
     """Return whose jobs and sessions a caller sees; None is everyone's."""
     if caller.key is None:
         return ""
-    return None if caller.key.admin else caller.key.name
+    return None if caller.key.admin else caller.owner_id
 
 
 def log_admin_action(action: str, caller: Caller, owner: str, subject_id: object) -> None:
     """Log what was done to something of another key: only an admin can."""
-    if owner != caller.key_name:
-        extra = {"id": subject_id, "owner": owner, "by": caller.key_name}
+    if owner != caller.owner_id:
+        extra = {"id": subject_id, "owner": owner, "by": name_of(caller)}
         logger.info("%s by an admin", action, extra=extra)
 
 
 def name_of(caller: Caller) -> str:
     """Return an admin's name for the log."""
-    return caller.key_name or "a caller on this machine"
+    return caller.key.name if caller.key is not None else "a caller on this machine"
 
 
 def _is_at_this_machine(request: Request) -> bool:

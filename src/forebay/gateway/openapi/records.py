@@ -25,6 +25,10 @@ OPERATIONS: Final = (
         FOR_ADMINS),
     Operation("post", "/admin/keys", "Make a key, which is told in this answer only", "NewKey",
         (*FOR_ADMINS, "conflict", "store_unavailable", "shutting_down"), 201, "KeyDescription"),
+    Operation("post", "/admin/keys/{name}/renew",
+        "Give a key a new text: the old one ends at once, what it made stays its own", "NewKey",
+        (*FOR_ADMINS, "not_found", "conflict", "store_unavailable", "shutting_down"),
+        body="KeyText", needs_body=False),
     Operation("delete", "/admin/keys/{name}",
         "Revoke a key; its waiting requests get 401, what runs may finish",
         codes=(*FOR_ADMINS, "not_found", "conflict", "store_unavailable", "shutting_down"),
@@ -40,7 +44,7 @@ OPERATIONS: Final = (
         )),
 )  # fmt: skip
 
-_WEIGHT: Final = {"type": "number", "minimum": 0.000001, "maximum": 1_000_000}
+_WEIGHT: Final = {"type": "number", "minimum": 0.001, "maximum": 1_000}
 _KEY: Final[dict[str, Schema]] = {
     "name": TEXT,
     "origin": said("`settings` for a block of the settings file, which is read-only here.",
@@ -60,7 +64,15 @@ _KEY: Final[dict[str, Schema]] = {
         TEXT_OR_NULL),
 }  # fmt: skip
 
+_DIGEST: Final[dict[str, Schema]] = {
+    "key_sha256?": said(
+        "SHA-256 of the key's text, for callers who make that themselves; left out, the "
+        "gateway makes one and answers with it.",
+        {"type": "string", "pattern": "^[0-9a-fA-F]{64}$"}),
+}  # fmt: skip
+
 SCHEMAS: Final[dict[str, Schema]] = {
+    "KeyText": closed(_DIGEST),
     "Usage": record({"data": listed(record({
         "hour": said("Its beginning.", {"type": "string", "format": "date-time"}),
         "key": said("Null where `by` sums up over it; empty for a request without a key.",
@@ -73,10 +85,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     }))}),
     "KeyDescription": closed({
         "name": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$"},
-        "key_sha256?": said(
-            "SHA-256 of the key's text, for callers who make that themselves; left out, the "
-            "gateway makes one and answers with it.",
-            {"type": "string", "pattern": "^[0-9a-fA-F]{64}$"}),
+        **_DIGEST,
         "user?": TEXT,
         "trust_user?": BOOLEAN,
         "max_priority?": TEXT,

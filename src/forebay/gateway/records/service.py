@@ -24,13 +24,13 @@ from forebay.errors import ForebayError
 from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.http.lazy_open import LazyOpen, may_hold
 from forebay.gateway.http.store_timeout import in_time, store_unavailable
-from forebay.gateway.records.made_keys import MadeKeys
+from forebay.gateway.records.made_keys import UNREAD, MadeKeys
 from forebay.gateway.records.usage_counter import UsageCounter
 from forebay.records.history import MINUTES_MAX, REQUESTS_MAX
 from forebay.records.usage import HOUR_S, UsageQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Collection, Coroutine, Iterator
     from typing import Any
 
     from forebay.clock import TimerHandle, Timers
@@ -74,6 +74,8 @@ class RecordService:
         False where none has it."""
         self.replica: Callable[[], str] = lambda: ""
         """The gateway's name among those that share a queue; raises HttpError until it has one."""
+        self.set_names: Callable[[], Collection[str]] = tuple
+        """Returns the names of the keys of the settings."""
         self.wants_today: Callable[[], bool] = lambda: False
         """Whether somebody needs `today`."""
         self.today: dict[str, int] = {}
@@ -160,6 +162,14 @@ class RecordService:
             await self._read_keys(store)
         return added
 
+    async def renew_key(self, name: str, sha256: str) -> bool:
+        """Put another text of a key in force; False where there is none of that name."""
+        store = await self.ready()
+        with _store_errors():
+            renewed = await in_time(store.renew_key(name, sha256))
+            await self._read_keys(store)
+        return renewed
+
     async def remove_key(self, name: str) -> bool:
         """Delete a key and put that in force; False where there is none of that name."""
         store = await self.ready()
@@ -196,6 +206,9 @@ class RecordService:
         """Put the keys of the database in force, where they have changed; raises ForebayError."""
         async with self._reading_keys:  # else an older answer may come last
             table = await in_time(store.keys(self.keys.table.number))
+            if table is not None and not all(key.owner for key in table.keys):
+                await in_time(store.draw_owners(self.set_names()))
+                table = await in_time(store.keys(UNREAD))
             if table is not None:
                 self.keys.take(table)
 

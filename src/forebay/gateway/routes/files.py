@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from forebay.gateway.http.authorization import Authorizer
+    from forebay.gateway.http.authorization import Authorizer, OwnerNames
     from forebay.gateway.http.json_body import RequestReader
     from forebay.gateway.jobs.engine import JobEngine
     from forebay.gateway.jobs.service import JobService
@@ -178,7 +178,7 @@ async def owner_and_engine(
 ) -> tuple[str, JobEngine]:
     """Return whose files and batches a caller asks for, and where they are."""
     caller = authorizer.caller(request)
-    return caller.key_name, await jobs.ready()
+    return caller.owner_id, await jobs.ready()
 
 
 async def blocking(work: Callable[[], T], param: str | None = None) -> T:
@@ -296,14 +296,16 @@ class BatchRoutes:
             page = await from_store(listed)
         if page is None:
             raise unknown_after()
-        shown = [batch_object(batch, with_owner=owner is None) for batch in page.batches]
+        shown = [
+            batch_object(batch, names=self.authorizer.names_for(owner)) for batch in page.batches
+        ]
         return json_answer(list_object(shown, page.has_more))
 
     async def shown(self, request: Request) -> Response:
         owner, engine = await self._seen_and_engine(request)
         name = request.path_params["batch_id"]
         batch = await from_store(engine.batches.get(name, owner)) if is_batch_name(name) else None
-        return _answer(batch, with_owner=owner is None)
+        return _answer(batch, names=self.authorizer.names_for(owner))
 
     async def cancel(self, request: Request) -> Response:
         """Cancel a batch; results that exist are kept."""
@@ -314,20 +316,20 @@ class BatchRoutes:
             batch = await blocking(lambda: engine.batches.cancel(name, owner), "batch_id")
         if batch is not None:
             log_admin_action("batch cancelled", caller, batch.owner, name)
-        return _answer(batch, with_owner=owner is None)
+        return _answer(batch, names=self.authorizer.names_for(owner))
 
     async def _seen_and_engine(self, request: Request) -> tuple[str | None, JobEngine]:
         """Return whose batches a caller sees, None for everybody's, and where they are."""
         return seen_by(self.authorizer.caller(request)), await self.jobs.ready()
 
 
-def _answer(batch: StoredBatch | None, *, with_owner: bool) -> Response:
+def _answer(batch: StoredBatch | None, names: OwnerNames | None) -> Response:
     if batch is None:
         raise HttpError("not_found", "there is no batch with that id", "batch_id")
-    return json_answer(batch_object(batch, with_owner=with_owner))
+    return json_answer(batch_object(batch, names))
 
 
-def batch_object(batch: StoredBatch, *, with_owner: bool = False) -> dict[str, object]:
+def batch_object(batch: StoredBatch, names: OwnerNames | None = None) -> dict[str, object]:
     """Return a batch as OpenAI shows it, and for admins whose it is."""
     shown: dict[str, object] = {
         "id": batch.name,
@@ -350,6 +352,6 @@ def batch_object(batch: StoredBatch, *, with_owner: bool = False) -> dict[str, o
     }
     shown["models"] = batch.models
     shown["metadata"] = None if batch.metadata is None else msgspec.Raw(batch.metadata.encode())
-    if with_owner:
-        shown["owner"] = batch.owner
+    if names is not None:
+        shown["owner"] = names(batch.owner)
     return shown

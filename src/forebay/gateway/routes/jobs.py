@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from forebay.gateway.hot.callers import Caller
     from forebay.gateway.hot.model_names import ModelNames
-    from forebay.gateway.http.authorization import Authorizer
+    from forebay.gateway.http.authorization import Authorizer, OwnerNames
     from forebay.gateway.http.json_body import RequestReader
     from forebay.gateway.jobs.engine import JobEngine
     from forebay.gateway.jobs.service import JobService
@@ -167,14 +167,15 @@ class JobRoutes:
                 limit=limit + 1,
             )
         )
-        lines = [_job_line(job, with_owner=owner is None) for job in found[:limit]]
+        names = self.authorizer.names_for(owner)
+        lines = [_job_line(job, names) for job in found[:limit]]
         more = {"has_more": True} if len(found) > limit else {}
         return json_answer({"data": lines, **more})
 
     async def show(self, request: Request) -> Response:
         caller = self.authorizer.caller(request)
         job = await self._find(request, caller)
-        detail = _job_detail(job, with_owner=seen_by(caller) is None)
+        detail = _job_detail(job, self.authorizer.names_for(seen_by(caller)))
         runner = self.jobs.engine.idle_slots
         if job.status == "queued" and runner is not None and runner.waits_for_rate(job):
             detail["stage"] = WAITS_FOR_RATE
@@ -259,7 +260,7 @@ class JobRoutes:
             queue,
             model,
             priority,
-            caller.key_name,
+            caller.owner_id,
             asked.idempotency_key,
             webhook=bool(self.jobs.settings.webhook_url),
         )
@@ -326,9 +327,9 @@ def _number(given: str | None, name: str, most: int) -> int | None:
     return int(given)
 
 
-def _job_line(job: StoredJob, *, with_owner: bool = False) -> dict[str, object]:
+def _job_line(job: StoredJob, names: OwnerNames | None = None) -> dict[str, object]:
     """Return what a list shows: everything that is small, and for admins whose it is."""
-    owner = {"owner": job.owner} if with_owner else {}
+    owner = {"owner": names(job.owner)} if names is not None else {}
     return {
         "id": job.id,
         "type": job.task_type,
@@ -348,10 +349,10 @@ def _job_line(job: StoredJob, *, with_owner: bool = False) -> dict[str, object]:
     }
 
 
-def _job_detail(job: StoredJob, *, with_owner: bool) -> dict[str, object]:
+def _job_detail(job: StoredJob, names: OwnerNames | None) -> dict[str, object]:
     """Return all that there is to know, the result included."""
     return {
-        **_job_line(job, with_owner=with_owner),
+        **_job_line(job, names),
         "params": Raw(job.params.encode()),
         "result": None if job.result is None else Raw(job.result.encode()),
         "traceback": job.traceback,

@@ -13,8 +13,9 @@ from starlette.routing import Route
 
 from forebay.gateway.errors.http_error import HttpError, invalid, invalid_settings
 from forebay.gateway.http.authorization import name_of
+from forebay.gateway.http.json_body import decode_body
 from forebay.gateway.routes.json_answer import json_answer
-from forebay.records.keys import KeyRecord
+from forebay.records.keys import KeyRecord, new_owner
 from forebay.settings import KeySettings, SettingsError, digest_of, parse_key
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class KeyRoutes:
             Route("/admin/keys", self.listed),
             Route("/admin/keys", self.make, methods=["POST"]),
             Route("/admin/keys/{name}", self.revoke, methods=["DELETE"]),
+            Route("/admin/keys/{name}/renew", self.renew, methods=["POST"]),
         ]
 
     async def listed(self, request: Request) -> Response:
@@ -65,27 +67,39 @@ class KeyRoutes:
     async def make(self, request: Request) -> Response:
         caller = self.authorizer.admin(request)
         given = await self.reader.decode(request, BODY_BYTES_MAX, dict[str, Any])
-        secret = ""
-        if not given.get("key_sha256"):
-            secret = new_key()
-            given["key_sha256"] = digest_of(secret)
+        secret = _with_secret(given)
         key = self._checked(given)
         kept = key.model_dump(mode="json", exclude=SECRET, exclude_defaults=True)
-        record = KeyRecord(key.name, key.key_sha256, kept, self.records.now(), caller.key_name)
+        maker, now_s = "" if caller.key is None else caller.key.name, self.records.now()
+        record = KeyRecord(key.name, key.key_sha256, kept, now_s, maker, new_owner())
         if not await self.records.add_key(record):
             raise HttpError("conflict", "there is already a key with that name or text", "name")
         _log("key made", key.name, caller)
-        answer = json_answer(_shown_record(record) | ({"key": secret} if secret else {}), 201)
-        answer.headers["cache-control"] = "no-store"
-        return answer
+        return _answer(record, secret, 201)
+
+    async def renew(self, request: Request) -> Response:
+        """Give a key a new text: the old one ends at once, what it made stays its own."""
+        caller, name = self.authorizer.admin(request), self._changeable(request)
+        body = await self.reader.read(request, BODY_BYTES_MAX)
+        given = await decode_body(body or b"{}", dict[str, Any])
+        if unknown := given.keys() - {"key_sha256"}:
+            raise invalid("a key that is renewed keeps its settings", min(unknown))
+        secret = _with_secret(given)
+        record = self.records.keys.named(name)
+        if record is None or record.settings is None:
+            raise HttpError("not_found", "there is no key with that name", "name")
+        digest = self._parsed({**record.settings, "name": name, **given}).key_sha256
+        if any(key.sha256 == digest for key in self.ring):
+            raise HttpError("conflict", "there is already a key with that text", "key_sha256")
+        if not await self.records.renew_key(name, digest):
+            raise HttpError("not_found", "there is no key with that name", "name")
+        _log("key renewed", name, caller)
+        return _answer(record, secret, 200)
 
     async def revoke(self, request: Request) -> Response:
         """Delete a key; its waiting requests get 401, what runs may finish."""
         caller = self.authorizer.admin(request)
-        name = request.path_params["name"]
-        if any(key.name == name for key in self.settings.current.keys):
-            words = "this key is in the settings file: remove its block there, and reload"
-            raise HttpError("conflict", words, "name")
+        name = self._changeable(request)
         key = self.ring.named(name)
         if key is not None and key.admin and request.query_params.get("last") != "true":
             self._check_not_last(name)
@@ -95,13 +109,24 @@ class KeyRoutes:
         _log("key revoked", name, caller)
         return Response(status_code=204)
 
-    def _checked(self, given: dict[str, Any]) -> KeySettings:
+    def _changeable(self, request: Request) -> str:
+        """Return the name of the key that a request is to change, which is not in the settings."""
+        name = str(request.path_params["name"])
+        if any(key.name == name for key in self.settings.current.keys):
+            words = "this key is in the settings file: change its block there, and reload"
+            raise HttpError("conflict", words, "name")
+        return name
+
+    def _parsed(self, given: dict[str, Any]) -> KeySettings:
         if given.get("key_env"):
             raise invalid("environment variables can be named only in the settings file", "key_env")
         try:
-            key = parse_key(given)
+            return parse_key(given)
         except SettingsError as error:
             raise invalid_settings(error) from None
+
+    def _checked(self, given: dict[str, Any]) -> KeySettings:
+        key = self._parsed(given)
         settings = self.settings.current
         if key.max_priority not in settings.queue.priorities:
             known = ", ".join(settings.queue.priorities)
@@ -132,6 +157,21 @@ def new_key() -> str:
     return f"fb-{secrets.token_urlsafe(KEY_BYTES)}"
 
 
+def _with_secret(given: dict[str, Any]) -> str:
+    """Return the text of a key, "" where the caller gives its digest and keeps the text."""
+    if given.get("key_sha256"):
+        return ""
+    secret = new_key()
+    given["key_sha256"] = digest_of(secret)
+    return secret
+
+
+def _answer(record: KeyRecord, secret: str, status: int) -> Response:
+    answer = json_answer(_shown_record(record) | ({"key": secret} if secret else {}), status)
+    answer.headers["cache-control"] = "no-store"
+    return answer
+
+
 def _log(action: str, name: str, caller: Caller) -> None:
     logger.info(action, extra={"key": name, "by": name_of(caller)})
 
@@ -144,7 +184,7 @@ def _shown(key: KeySettings) -> dict[str, Any]:
 def _shown_record(record: KeyRecord) -> dict[str, Any]:
     made_at = datetime.fromtimestamp(record.created_at, UTC).isoformat(timespec="seconds")
     created = {"created_at": made_at.replace("+00:00", "Z"), "created_by": record.created_by}
-    return _named(record.name, record.settings) | {"origin": "made"} | created
+    return _named(record.name, record.settings or {}) | {"origin": "made"} | created
 
 
 def _named(name: str, given: dict[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from starlette.routing import Route
 
 from forebay.errors import BackendFailed
 from forebay.gateway.errors.http_error import HttpError, invalid
+from forebay.gateway.http.authorization import seen_by
 from forebay.gateway.routes.files import limit_of
 from forebay.gateway.routes.json_answer import json_answer
 from forebay.gateway.routes.request_list import STATES, RequestFilter, RequestRow
@@ -93,9 +94,7 @@ class RequestRoutes:
         """Return what a caller wants to see of what it may; raises HttpError."""
         key = None
         if self.authorizer.needs_keys:
-            caller_key = self.authorizer.caller(request).key
-            assert caller_key is not None
-            key = None if caller_key.admin else caller_key.name
+            key = seen_by(self.authorizer.caller(request))
         else:
             self.authorizer.admin(request)
         query = request.query_params

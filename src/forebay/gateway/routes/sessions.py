@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from forebay.gateway.errors.http_error import HttpError, invalid
 from forebay.gateway.fleet.peers import HEAD_S
+from forebay.gateway.http.authorization import seen_by
 from forebay.gateway.http.json_body import decode_body
 from forebay.gateway.http.sse import EventStreamResponse, head_response, while_connected
 from forebay.gateway.routes.json_answer import json_answer
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from forebay.gateway.fleet.peers import Peers
     from forebay.gateway.hot.callers import Caller
-    from forebay.gateway.http.authorization import Authorizer
+    from forebay.gateway.http.authorization import Authorizer, OwnerNames
     from forebay.gateway.http.json_body import RequestReader
     from forebay.gateway.sessions.service import SessionService
     from forebay.sessions.events import EventReader
@@ -99,10 +100,8 @@ class SessionRoutes:
         if caller.key is None:  # everybody has the same name: only the operator may see them all
             self._authorizer.admin(request)
         limit, before = _page(request)
-        is_admin = caller.key is None or caller.key.admin
-        found = [
-            _line(session, with_owner=is_admin) for session in await self._service.seen(caller)
-        ]
+        names = self._authorizer.names_for(seen_by(caller) or None)
+        found = [_line(session, names) for session in await self._service.seen(caller)]
         others, silent, more = await self._of_others(request)
         found = sorted(found + others, key=_age, reverse=True)
         if before is not None:
@@ -243,7 +242,7 @@ def _age(listed: dict[str, Any]) -> tuple[float, str]:
     return listed["createdAt"], listed["sessionId"]
 
 
-def _line(session: Session, *, with_owner: bool) -> dict[str, Any]:
+def _line(session: Session, names: OwnerNames | None) -> dict[str, Any]:
     """Return a session as a list shows it; for admins, whose it is."""
     record, pending = session.record, session.queue.pending
     idle = "queued" if pending else "idle"
@@ -257,7 +256,7 @@ def _line(session: Session, *, with_owner: bool) -> dict[str, Any]:
         "createdAt": record.created_at,
         "usedAt": session.used_at,
     }
-    return {**line, "owner": record.owner} if with_owner else line
+    return {**line, "owner": names(record.owner)} if names is not None else line
 
 
 async def _frames(reader: EventReader) -> AsyncIterator[bytes]:

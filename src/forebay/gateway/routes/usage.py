@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from forebay.gateway.errors.http_error import invalid
+from forebay.gateway.http.authorization import seen_by
 from forebay.records.usage import ANSWER_MAX, HOUR_S, UsageQuery
 
 if TYPE_CHECKING:
@@ -58,12 +59,17 @@ class UsageRoutes:
             raise invalid("by must be key, user or model", "by")
         last = self._hour(asked.get("to", ""), "to", 0)
         first = self._hour(asked.get("from", ""), "from", DAY - 1)
-        of_key = None if caller.key is None or caller.key.admin else caller.key.name
+        of_key = seen_by(caller) or None
         groups = (by,) if by else GROUPS
         rows = await self.records.usage_of(UsageQuery(first, last, groups, of_key, ANSWER_MAX + 1))
         if len(rows) > ANSWER_MAX:
             words = f"that is more than {ANSWER_MAX} rows: ask for a shorter time, or by=key"
             raise invalid(words, "from")
+        name_of = self.authorizer.name_of
+        rows = [  # a job counts for its key: there its owner is the user, too
+            (key._replace(key=name_of(key.key), user=name_of(key.user)), counts)
+            for key, counts in rows
+        ]
         body = await asyncio.to_thread(_as_csv if form == "csv" else _as_json, rows, groups)
         answer = Response(body, media_type="text/csv" if form == "csv" else "application/json")
         answer.headers["cache-control"] = "no-store"

@@ -23,7 +23,7 @@ from forebay.relay.problem import WORDS, Problem
 from forebay.sessions.record import is_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from forebay.gateway.hot.admission import Admission
     from forebay.gateway.hot.keys import KeyRing
@@ -56,7 +56,7 @@ class SessionCalls:
         """Return the call, or why there is none."""
         sender, key = prompt.sender, None
         if self._keys:
-            key = self._keys.named(sender.key)
+            key = self._keys.of_owner(sender.key)
             if key is None:
                 return Problem("unauthorized", WORDS["unauthorized"])
         if not self._admission.may_use(key, record.model):
@@ -107,13 +107,16 @@ class SessionHost:
         jobs_database: str,
         deps: SessionDeps,
         replica: Callable[[], str],
+        owners: Callable[[], Mapping[str, str]],
     ) -> None:
-        """`replica` says this gateway's name among several; "" where it works alone."""
+        """`replica` returns this gateway's name among several, "" where it works alone; `owners`
+        the owner of each key by its name."""
         self.settings = settings
         self.figures = deps.figures
         self._url = settings.database or beside(jobs_database)
         self._deps = deps
         self._replica = replica
+        self._owners = owners
         self._ledger: SessionLedger | None = None
         self._opening = LazyOpen("the session database", self._open, deps.clock)
 
@@ -136,6 +139,7 @@ class SessionHost:
 
         sessions = Sessions(self.settings, ledger, self._deps)
         try:
+            await asyncio.wrap_future(ledger.adopt(self._owners()))
             await sessions.start()
         except BaseException:
             await asyncio.to_thread(ledger.close, CLOSE_S)

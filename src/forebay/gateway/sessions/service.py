@@ -58,7 +58,7 @@ class SessionService:
 
         asked = read_session(fields)
         self._models.check(asked.model, caller.key, OPENAI.name, "model")
-        owner = caller.key.name if caller.key is not None else ""
+        owner = caller.owner_id
         new = NewSession(owner, asked.model, asked.system, asked.max_tokens or 0, asked.options)
         sessions = await self._sessions()
         return {"sessionId": (await self._stored(sessions.create(new))).id}
@@ -139,7 +139,7 @@ class SessionService:
         callers = self._callers
         trace = request.headers.get("traceparent", "")
         return Sender(
-            caller.key_name,
+            caller.owner_id,
             callers.user_of(caller, None),
             callers.priority_of(caller, None),
             caller.max_wait_s,
