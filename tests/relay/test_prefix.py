@@ -25,8 +25,8 @@ HASHER = PrefixHasher(b"key")
 LONG = "The forebay is the still water above the turbines. " * 50
 
 
-def read(body: bytes, model: str = "m", hasher: PrefixHasher = HASHER) -> Prefix:
-    return hasher.read(model, body, prompt_tokens(body))
+def read(body: bytes, model: str = "m", hasher: PrefixHasher = HASHER, tenant: str = "") -> Prefix:
+    return hasher.read(tenant, model, body, prompt_tokens(body))
 
 
 def chain(model: str = "m", **body: Any) -> tuple[int, ...]:
@@ -82,10 +82,11 @@ def test_items_of_a_responses_call_are_its_messages() -> None:
     assert shared(chain(input=items), chain(input=[*items, *messages("c")])) == 3
 
 
-def test_models_and_fleets_share_no_hash() -> None:
+def test_models_fleets_and_tenants_share_no_hash() -> None:
     body = json.dumps({"messages": messages(LONG, "hi")}).encode()
     chains = [read(body), read(body, "n"), read(body, hasher=PrefixHasher(b"k"))]
-    assert len({one for hashes, _ in chains for one in hashes}) == 6
+    chains += [read(body, tenant="a"), read(body, "am")]
+    assert len({one for hashes, _ in chains for one in hashes}) == 10
 
 
 def test_the_sizes_are_tokens_of_the_parts() -> None:

@@ -100,7 +100,7 @@ BLOCKS = {
     "keys": {"name": "team-a", "key_env": "TEAM_A_KEY", "key_sha256": "", "user": "team-a",
              "trust_user": False, "max_priority": "high", "models": (), "max_running": 0,
              "requests_per_minute": 0, "tokens_per_minute": 0, "tokens_per_day": 0,
-             "weight": 1.0, "admin": False},
+             "weight": 1.0, "share_prefixes": False, "admin": False},
 }  # fmt: skip
 GIVEN = {"name", "url", "key_env", "user"}
 

@@ -23,7 +23,7 @@ SENT: Final = {
     "X-Nexus-Priority": "The same under its older name; read where `X-Forebay-Priority` is absent.",
     "X-Forebay-User": "Whom fairness counts the request for: where no key says so (or the "
     "key has `trust_user`) and the body names nobody.",
-    "X-Forebay-Session": "Requests with the same value prefer the same node.",
+    "X-Forebay-Session": "Names a conversation of the user; its requests prefer the same node.",
     "X-Forebay-Max-Wait": "Longest wait in seconds; may only shorten "
     "`queue.max_wait_seconds`. `0` means now or not at all. A wait that cannot be met is "
     "refused at once: 429 [`deadline_unreachable`](errors.md#deadline_unreachable).",

@@ -48,15 +48,20 @@ _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class PrefixHasher:
-    """Makes the chains of one fleet: others cannot tell what text is behind one of its hashes."""
+    """Makes the chains of one fleet: others cannot tell what text is behind one of its hashes.
+
+    Those of two tenants have nothing in common, whatever their texts: who could see that another
+    tenant's prompt is cached could find that prompt out by guessing, part by part.
+    """
 
     def __init__(self, key: bytes) -> None:
         """Gateways that share a queue have the same `key`."""
         self._start = sha256(key)
 
-    def read(self, model: str, body: bytes, tokens: int) -> Prefix:
+    def read(self, tenant: str, model: str, body: bytes, tokens: int) -> Prefix:
         """Return the chain of a body that has been read; an empty one where it is of no use.
 
+        `tenant`: whose caches it may use, a name without NUL.
         `tokens`: how many the whole is taken for; its parts have no more together.
         """
         size = len(body)
@@ -69,7 +74,7 @@ class PrefixHasher:
         except (msgspec.DecodeError, UnicodeDecodeError):
             return NO_PREFIX  # not what it should be: its node will say so
         state = self._start.copy()
-        state.update(model.encode(errors="replace"))
+        state.update(f"{tenant}\0{model}".encode(errors="replace"))
         has_base64 = tokens < size // TOKEN_BYTES
         hashes: list[int] = []
         sizes: list[int] = []

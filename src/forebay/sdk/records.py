@@ -20,6 +20,7 @@ class ApiKey(Struct, frozen=True):
     tokens_per_minute: int = 0
     tokens_per_day: int = 0
     weight: float = 1.0
+    share_prefixes: bool = False
     admin: bool = False
     created_at: str | None = None
     created_by: str | None = None

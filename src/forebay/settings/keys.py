@@ -70,6 +70,11 @@ class KeySettings(Section):
     weight: Annotated[float, Field(strict=True, ge=0.001, le=1_000)] = 1.0
     """Its user's share among the users that wait, relative to 1; from 0.001 to 1000."""
 
+    share_prefixes: Flag = False
+    """Whether it uses, and so learns of, the cached prompts of all other keys that have this set:
+    for teams that send the same instructions and may know of each other's. Without it a key's
+    requests go only to where its own prompts are cached."""
+
     admin: Flag = False
     """Whether it may also change nodes and reload the settings."""
 

@@ -84,6 +84,7 @@ def _one_key(key: KeySettings) -> str:
             if getattr(key, field)
         ),
         *(["trusted to name its users"] if key.trust_user else []),
+        *(["sharing cached prompts"] if key.share_prefixes else []),
         *(["an admin"] if key.admin else []),
     ]
     return f"Key {key.name} for user {key.user or key.name}: {', '.join(limits)}."

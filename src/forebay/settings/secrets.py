@@ -37,6 +37,8 @@ class ResolvedKey:
     admin: bool
     limits: KeyLimits = NO_LIMITS
     """Its rates, which pace it."""
+    share_prefixes: bool = False
+    """Whether its prompts are compared with those of other keys that share theirs."""
 
 
 def resolve_keys(
@@ -84,6 +86,7 @@ def _resolved(
         weight=key.weight,
         admin=key.admin,
         limits=key.limits(),
+        share_prefixes=key.share_prefixes,
     )
 
 

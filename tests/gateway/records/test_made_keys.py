@@ -89,13 +89,14 @@ async def test_what_waits_with_a_revoked_key_gets_401_and_what_runs_may_finish(r
 
 async def test_keys_are_listed_with_what_they_may_do_and_never_their_text(rig: Rig) -> None:
     await start(rig, await rig.node(), keys=[key("a")])
-    ann = await make(rig, name="ann", user="u", trust_user=True, weight=2.0)
+    ann = await make(rig, name="ann", user="u", trust_user=True, weight=2.0, share_prefixes=True)
     listed = await rig.get("/admin/keys")
     shown = {key["name"]: key for key in listed.json["data"]}
     assert list(shown) == ["a", "admin", "ann"]
     assert shown["a"]["origin"] == "settings"
     assert shown["ann"] == {name: value for name, value in ann.json.items() if name != "key"}
     assert (shown["ann"]["created_by"], shown["ann"]["weight"]) == ("admin", 2.0)
+    assert (shown["a"]["share_prefixes"], shown["ann"]["share_prefixes"]) == (False, True)
     assert ann.json["key"].encode() not in listed.body
     assert ann.headers["cache-control"] == "no-store"
 

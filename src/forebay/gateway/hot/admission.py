@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from forebay.core import Arrived
+from forebay.gateway.hot.callers import conversation_of
 from forebay.relay.answer import missing_route_message
 from forebay.relay.anthropic import ANTHROPIC
 from forebay.relay.call import InferenceCall
@@ -117,23 +118,23 @@ class Admission:
         if nodes.has_absences and not fallbacks and nodes.lacks_route(model, family.name, route):
             return Problem("route_not_supported", missing_route_message(route), "model")
         request_id = self.unique_id(caller.request_id)
-        chain = self._chain(model, family.name, body, prompt_tokens) if nodes.several else NO_PREFIX
+        user = caller.fixed_user or self.callers.user_of(caller, named_user or None)
+        chain = self._chain(caller, model, body, prompt_tokens) if nodes.several else NO_PREFIX
         arrival = Arrived(  # by position: msgspec takes a microsecond more by name
             request_id,
             model,
             family.name,
-            caller.fixed_user or self.callers.user_of(caller, named_user or None),
+            user,
             self.callers.priority_of(caller, tier or None),
             prompt_tokens,
             bounded_limit(limit),
             len(body),
-            caller.weight, caller.affinity, caller.max_wait_s,
-            family.is_stream(fields, route),
-            False,  # job
+            caller.weight,
+            conversation_of(caller.owner_id, user, caller.affinity), caller.max_wait_s,
+            family.is_stream(fields, route), False,  # job
             caller.owner_id,
             caller.key_running_max, fallbacks,
-            False,  # patient
-            "",  # request_id
+            False, "",  # patient, request_id
             caller.return_ticket,
             chain[0], chain[1],
         )  # fmt: skip
@@ -150,10 +151,10 @@ class Admission:
             frame=frame,
         )
 
-    def _chain(self, model: str, family: str, body: bytes, tokens: int) -> Prefix:
+    def _chain(self, caller: Caller, model: str, body: bytes, tokens: int) -> Prefix:
         """Return a prompt as the core compares it, where several nodes could serve it."""
-        shared = self._relay.nodes.serve_several(model, family)
-        return self._prefixes.read(model, body, tokens) if shared else NO_PREFIX
+        shared = self._relay.nodes.serve_several(model, caller.family.name)
+        return self._prefixes.read(caller.tenant, model, body, tokens) if shared else NO_PREFIX
 
     def resolve(self, asked: str) -> tuple[str, tuple[str, ...]]:
         """Return the model that a name stands for, and what may run instead of it."""

@@ -52,6 +52,8 @@ FORWARDED: Final = b"x-forwarded-for"
 AZURE: Final = b"/openai/"
 """Where Azure's clients ask, with a header of their own for the key."""
 USER_LENGTH_MAX = 256
+SHARED_TENANT: Final = "*"
+"""The one tenant of all keys with `share_prefixes`; no owner is called so."""
 PROMPT_PREFIX: Final = b"prm_"
 """How ids of prompts begin: one that waits in its session is no request yet, and keeps its id."""
 LIST: Final = b"requests"
@@ -66,7 +68,7 @@ class Caller(RequestHead):
         "address", "affinity", "answer_block", "coding", "content_type", "credentials", "family",
         "fixed_user", "form", "generation", "header_block", "key", "key_running_max", "language",
         "max_wait_s", "model", "node_target", "owner_id", "payer", "priority", "problem", "reader",
-        "request_id", "return_ticket", "route", "tiers", "user", "weight",
+        "request_id", "return_ticket", "route", "tenant", "tiers", "user", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -122,7 +124,10 @@ class Caller(RequestHead):
         self.address = ""
         self.payer = ""
         """Whom the bytes of its bodies are counted for: its key's owner, else its address."""
+        self.tenant = ""
+        """Whose cached prompts it may use, and learn of: its key's, else everybody's."""
         self.affinity = ""
+        """The conversation, as the header names it; `conversation_of` says whose it is."""
         self.max_wait_s: float | None = None
         self.request_id = ""
         self.return_ticket = ""
@@ -251,8 +256,18 @@ class Callers:
         caller.owner_id, caller.key_running_max, caller.weight = (
             key.owner, key.max_running, key.weight
         )  # fmt: skip
+        caller.tenant = SHARED_TENANT if key.share_prefixes else caller.owner_id
         caller.fixed_user = "" if key.trust_user else key.user
         return None
+
+
+def conversation_of(owner: str, user: str, name: str) -> str:
+    """Return the name of a conversation as the core knows it: nobody else's has the same.
+
+    >>> conversation_of("team-a", "ann", "talk"), conversation_of("", "ann", "")
+    ('team-a/3/ann/talk', '')
+    """
+    return f"{owner}/{len(user)}/{user}/{name}" if name else ""  # no owner has a slash in it
 
 
 def plain_id(given: bytes | None) -> str:

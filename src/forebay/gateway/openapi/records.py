@@ -58,6 +58,8 @@ _KEY: Final[dict[str, Schema]] = {
     "tokens_per_minute": said("0 is no limit; more wait for their turn.", COUNT),
     "tokens_per_day": said("0 is no limit; the day ends at 00:00 UTC.", COUNT),
     "weight": _WEIGHT,
+    "share_prefixes": said("Whether it uses the cached prompts of other keys that have it, too.",
+        BOOLEAN),
     "admin": BOOLEAN,
     "created_at": TEXT_OR_NULL,
     "created_by": said("The key that made it; empty for a caller on the gateway's machine.",
@@ -95,6 +97,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "tokens_per_minute?": COUNT,
         "tokens_per_day?": COUNT,
         "weight?": _WEIGHT,
+        "share_prefixes?": BOOLEAN,
         "admin?": said("The first key of a gateway without keys must be one.", BOOLEAN),
     }),
     "NewKey": record({

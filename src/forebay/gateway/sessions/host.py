@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from forebay.core import Arrived
 from forebay.errors import ForebayError
+from forebay.gateway.hot.callers import conversation_of
 from forebay.gateway.http.lazy_open import LazyOpen, may_hold
 from forebay.gateway.http.store_timeout import in_time, store_unavailable
 from forebay.relay.call import InferenceCall
@@ -77,7 +78,7 @@ class SessionCalls:
             output_limit=record.max_tokens,
             size_bytes=len(body),
             weight=key.weight if key is not None else 1.0,
-            affinity=record.id,
+            affinity=conversation_of(record.owner, "", record.id),
             max_wait_s=sender.max_wait_s,
             stream=True,
             key=sender.key,
