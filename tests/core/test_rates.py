@@ -150,7 +150,20 @@ def test_what_is_larger_than_the_bucket_starts_when_that_is_full() -> None:
     assert rig.tick(9.9) == []
     assert names(routed_by(rig, 10.01)) == ["a2"]
     rig.finish("a1", output_tokens=0)
-    assert rig.wait("a3", key="k", prompt_tokens=1).p50_s == pytest.approx(440.0, rel=0.01)
+    assert rig.wait("a3", key="k", prompt_tokens=1).p50_s == pytest.approx(60.1, rel=0.01)
+
+
+def test_a_debt_is_at_most_one_bucket_and_no_more_is_given_back_than_was_taken() -> None:
+    rig = tokens(600)
+    rig.start("a1", key="k")
+    rig.finish("a1", prompt_tokens=10**9, output_tokens=10**9)
+    assert rig.wait("a2", key="k", prompt_tokens=5000).p50_s == pytest.approx(120.0)
+    assert names(routed_by(rig, 120.01)) == ["a2"]
+    rig.finish("a2", prompt_tokens=4000, output_tokens=0)
+    assert rig.wait("a3", key="k", prompt_tokens=600).p50_s == pytest.approx(120.0)
+    assert names(routed_by(rig, 240.03)) == ["a3"]
+    rig.finish("a3", prompt_tokens=100, output_tokens=0)
+    assert left(rig.start("a4", key="k")) == 500
 
 
 def test_small_requests_do_not_take_from_a_large_one_that_waits_for_the_bucket() -> None:
@@ -474,11 +487,12 @@ class Day:
                 assert not free or seen.attempt, f"{name} waits, and there is room in {free}"
 
     def check_buckets(self) -> None:
-        """In no time did it start more than a bucket, and what refills it, and one too large."""
+        """In no time did it start more than a bucket, and what refills it, and the debt of one."""
         charges = self.charges
         per_minute, limit = self.limits.requests_per_minute, self.limits.tokens_per_minute
         for place, (since_s, _, _) in enumerate(charges):
             requests, tokens = zip(*(one[1:] for one in charges[place:]), strict=True)
+            tokens = [max(-2 * limit, min(one, 2 * limit)) for one in tokens]  # the largest debt
             minutes = 1 + (self.rig.now_s - since_s) / MINUTE_S
             assert not per_minute or sum(requests) <= per_minute * minutes + 1e-6
             largest = max(0, max(tokens) - limit)

@@ -86,7 +86,8 @@ def tokens(*pieces: bytes, family: Family = OPENAI) -> tuple[int, int]:
     """Count what comes in these pieces, as the relay does."""
     events = sum(piece.count(family.event_mark) for piece in pieces)
     size_bytes = sum(map(len, pieces))
-    return count_tokens(list(pieces), events, size_bytes, bare=family.bare_counts)
+    bare = family.bare_counts
+    return count_tokens(list(pieces), events, size_bytes, 1000, bare=bare, whole=True)
 
 
 def test_a_unary_answer_is_counted_by_its_usage() -> None:

@@ -6,7 +6,9 @@ starts anew when the day ends. An entry may start when every bucket has its esti
 min(limit, median answer of the lane)), or is full where it holds less than that. It is charged
 when it starts, once whatever its attempts, and corrected when the real count is known, which may
 leave a debt: over any time t a key starts at most its bucket + t * rate, less what it was given
-back in that time.
+back in that time. A debt is at most one bucket: no count that a node reports keeps a key waiting
+for more than two minutes, and one request takes at most two buckets, and gives back no more than it
+took.
 
 **Parking.** An entry over its key's rate is taken out of its queue and *parked*: no pick meets it,
 so it blocks nobody and costs nothing while it waits. It still counts in every bound, keeps its
@@ -61,27 +63,27 @@ class Bucket:
 
     def __init__(self, capacity: int, now_s: float) -> None:
         self.capacity = float(capacity)
-        self._level = self.capacity  # at that time; below 0 is a debt
+        self._level = self.capacity  # at that time; below 0 is a debt, of at most one bucket
         self._at_s = now_s
 
     def level(self, now_s: float) -> float:
         level = self._level + (now_s - self._at_s) * self.capacity / MINUTE_S
         return level if level < self.capacity else self.capacity
 
-    def take(self, amount: float, now_s: float) -> None:
-        """Take something out, or put it back (below 0)."""
-        level = self.level(now_s) - amount
-        self._level = level if level < self.capacity else self.capacity
-        self._at_s = now_s
+    def take(self, amount: float, now_s: float) -> float:
+        """Take something out, or put it back (below 0); return how much that was."""
+        before = self.level(now_s)
+        self._set(before - amount, now_s)
+        return before - self._level
 
     def empty(self, now_s: float) -> None:
-        self._level, self._at_s = min(0.0, self.level(now_s)), now_s
+        self._set(min(0.0, self.level(now_s)), now_s)
 
     def resize(self, capacity: int, now_s: float) -> None:
         """Change the limit; what was used of the last minute stays used."""
         level = self.level(now_s) + max(0.0, capacity - self.capacity)
         self.capacity = float(capacity)
-        self._level, self._at_s = min(level, self.capacity), now_s
+        self._set(level, now_s)
 
     def wait_s(self, amount: float, ahead: float, now_s: float) -> float:
         """Return when it has that much, or is full, after `ahead` has been taken out."""
@@ -93,6 +95,9 @@ class Bucket:
     def reset_s(self, now_s: float) -> float:
         """Return when it is full again if nothing more starts."""
         return (self.capacity - self.level(now_s)) * MINUTE_S / self.capacity
+
+    def _set(self, level: float, now_s: float) -> None:
+        self._level, self._at_s = max(-self.capacity, min(level, self.capacity)), now_s
 
 
 class ParkedLine(WaitQueue):
@@ -128,11 +133,12 @@ class ParkedLine(WaitQueue):
 class Claim:
     """What one entry takes of its key's rate."""
 
-    __slots__ = ("charged", "line", "parked", "rank", "rate", "tokens", "was_parked")
+    __slots__ = ("charged", "line", "parked", "rank", "rate", "taken", "tokens", "was_parked")
 
     def __init__(self, rate: KeyRate, tokens: float) -> None:
         self.rate = rate
-        self.tokens = tokens  # as estimated
+        self.tokens = tokens  # as estimated, then as used
+        self.taken = 0.0  # of them, out of the bucket: less where it would be in debt for more
         self.charged = False
         self.rank = -1  # of the class in which it is counted as waiting; -1 while it is not
         self.line: ParkedLine | None = None  # where it is parked, or was before it was put back
@@ -170,13 +176,14 @@ class KeyRate:
             if bucket is not None:
                 bucket.empty(now_s)
 
-    def take(self, requests: int, tokens: float, now_s: float) -> None:
-        """Charge a start, or correct it."""
+    def charge(self, claim: Claim, requests: int, tokens: float, now_s: float) -> None:
+        """Charge a start, or correct what it was charged to so many tokens in all."""
         if self._requests is not None and requests:
             self._requests.take(requests, now_s)
-        if self._tokens is not None:
-            self._tokens.take(tokens, now_s)
-        self.count_today(tokens)
+        due = tokens - claim.taken
+        claim.taken += self._tokens.take(due, now_s) if self._tokens is not None else due
+        self.count_today(tokens - claim.tokens if claim.charged else tokens)
+        claim.tokens, claim.charged = tokens, True
 
     def count_today(self, tokens: float) -> None:
         self.used_today = max(0.0, self.used_today + tokens)
@@ -353,8 +360,7 @@ class Rates:
         rate = claim.rate
         day_left_s = self._day_left_s(now_s)
         if not claim.charged:
-            claim.charged = True
-            rate.take(1, claim.tokens, now_s)
+            rate.charge(claim, 1, claim.tokens, now_s)
             self._forget_waiting(entry, claim)
         status = rate.status(day_left_s, now_s)
         self.offer(rate, now_s)
@@ -367,6 +373,7 @@ class Rates:
             claim.rate.count_today(claim.tokens)
         else:
             claim.tokens = 0.0
+        claim.taken = claim.tokens
 
     def settle(self, entry: Entry, claim: Claim, used: tuple[int, int], now_s: float) -> None:
         """Correct the charge to the prompt and output tokens used; -1 leaves the estimate."""
@@ -376,14 +383,12 @@ class Rates:
         prompt = entry.arrival.prompt_tokens if prompt < 0 else prompt
         real = float(min(prompt, TOKENS_MAX) + min(output, TOKENS_MAX))
         self._day_left_s(now_s)
-        claim.rate.take(0, real - claim.tokens, now_s)
-        claim.tokens = real
+        claim.rate.charge(claim, 0, real, now_s)
         self.offer(claim.rate, now_s)
 
     def refund(self, claim: Claim, now_s: float) -> None:
         """Take a start back that used nothing."""
-        claim.rate.take(-1, -claim.tokens, now_s)
-        claim.tokens = 0.0
+        claim.rate.charge(claim, -1, 0.0, now_s)
         self.offer(claim.rate, now_s)
 
     def leave(self, entry: Entry, claim: Claim, now_s: float) -> None:
@@ -391,7 +396,7 @@ class Rates:
         self.leave_line(entry, claim)
         self._forget_waiting(entry, claim)
         if claim.charged:
-            claim.rate.take(0, -claim.tokens, now_s)
+            claim.rate.charge(claim, 0, 0.0, now_s)
         self.offer(claim.rate, now_s)
 
     def leave_line(self, entry: Entry, claim: Claim) -> bool:

@@ -1,7 +1,9 @@
 """What a node's answer says: its tokens, what the node does not have, how long it is busy.
 
 **Tokens.** `usage` in the last 8 KiB of the answer, else the count of stream events, else a quarter
-of its bytes. Nothing is added to the request to get it.
+of its bytes. Nothing is added to the request to get it. A node is not trusted with these numbers,
+which a key is charged: a prompt has no more tokens than bytes, an answer neither, and one that was
+broken off has at least those that came, whatever the node had said of it by then.
 
 **Absences.** A missing model and a missing route are both 404 to most servers, and mean different
 things: a node without the model has changed, and is asked anew; one without the route is well, and
@@ -70,19 +72,21 @@ _UNEXPECTED: Final = b"unexpected endpoint or method"
 
 
 def count_tokens(
-    pieces: list[bytes], events: int, size_bytes: int, *, bare: bool = False
+    pieces: list[bytes], events: int, size_bytes: int, prompt_bytes: int, *, bare: bool, whole: bool
 ) -> tuple[int, int]:
     """Return prompt and output tokens, as well as they can be known; -1 is unknown.
 
-    `bare` says that the node's own counts have no `usage` around them.
+    `bare` says that the node's own counts have no `usage` around them, `whole` that the answer is
+    not broken off.
     """
     if not size_bytes:
         return -1, -1
     tail = pieces[0] if len(pieces) == 1 else b"".join(pieces)[-TAIL_BYTES:]
     prompt, output = _read_counts(tail) if bare else read_usage(tail)
-    if output < 0:
-        output = events or size_bytes // 4
-    return prompt, output
+    if output < 0 or not whole:
+        output = max(output, events or (size_bytes + 3) // 4)
+        prompt = prompt or -1
+    return min(prompt, prompt_bytes), min(output, size_bytes)
 
 
 def read_usage(tail: bytes | bytearray) -> tuple[int, int]:

@@ -397,7 +397,7 @@ class Exchange(AnswerListener):
                 return
         status, backend, ok = head.status, self._backend, head.status < 400
         try:
-            self._count_tokens()
+            self._count_tokens(whole=True)
             self._end("served" if ok else "passed_through")
             if backend is not None and (status < 500 or status == 501):
                 note_answer(self, backend, self._relay, ok=ok)
@@ -564,12 +564,13 @@ class Exchange(AnswerListener):
         if not self.ended:
             self._sink.chunk(text.encode() + b"\n\n")
 
-    def _count_tokens(self) -> None:
+    def _count_tokens(self, *, whole: bool = False) -> None:
         try:
-            pieces, events, family = self._pieces, self._events, self.call.family
+            pieces, call, events = self._pieces, self.call, 0
             if self._is_stream:
-                events += b"".join(pieces).count(family.event_mark)
-            counted = count_tokens(pieces, events, self.answer_bytes, bare=family.bare_counts)
+                events = self._events + b"".join(pieces).count(call.family.event_mark)
+            size, bare = call.arrival.size_bytes, call.family.bare_counts
+            counted = count_tokens(pieces, events, self.answer_bytes, size, bare=bare, whole=whole)
             self.prompt_tokens, self.output_tokens = counted
         except Exception:  # nothing may keep a request from its end
             logger.exception("counting tokens failed")

@@ -13,9 +13,10 @@ from forebay.settings import SettingsError
 from forebay.settings.loader import parse_key
 from forebay.testing import FakeClock
 
-from ..conftest import OK
+from ..conftest import CHAT, OK
 from ..sessions.session_steps import answer
 from ..test_reload import reload
+from . import forms
 from .test_users_and_keys import SECRETS, A, B, key, start
 
 if TYPE_CHECKING:
@@ -72,11 +73,59 @@ async def test_every_answer_of_a_key_with_limits_says_what_is_left(rig: Rig) -> 
     assert 6000 - int(reply.headers["x-ratelimit-remaining-tokens"]) in range(50, 70)
 
 
+async def used(rig: Rig) -> tuple[int, int]:
+    """Return the prompt and output tokens of the only key that has used any."""
+    [row] = (await rig.get("/v1/usage?by=key")).json["data"]
+    return row["prompt_tokens"], row["output_tokens"]
+
+
+SOUND = forms.form(forms.field("model", "m"), forms.file(b"RIFF" * 100))
+BILLION = b'"usage":{"prompt_tokens":999999999,"completion_tokens":999999999}'
+KINDS = [(CHAT, False), (CHAT, True), ("/v1/embeddings", False)]
+
+
+@pytest.mark.parametrize(("path", "stream"), KINDS)
+async def test_a_node_charges_at_most_the_bytes_that_passed(
+    rig: Rig, path: str, stream: bool
+) -> None:
+    node = await rig.node(slots=4)
+    await start(rig, node, keys=[key("a", tokens_per_minute=60)], queue={"max_wait_seconds": 300.0})
+    client, call = await rig.run(node, path=path, stream=stream, headers=A)
+    answer = b"data: {%b}\n\n" % BILLION if stream else b"{%b}" % BILLION
+    kind = "text/event-stream" if stream else "application/json"
+    await call.answer(answer, headers={"content-type": kind})
+    assert (await client.reply()).status == 200
+    assert await used(rig) == (len(call.body), len(answer))
+    [late] = await rig.line_up(1, headers={**A, "X-Request-Id": "late"})
+    assert (await rig.get("/v1/queue/late")).json["estimated_wait_seconds"]["p50"] <= 120.0
+    rig.clock.advance(120.1)
+    await (await node.next_call()).answer(OK)
+    assert (await late.reply()).status == 200
+
+
+@pytest.mark.parametrize("sent", [b"", b'{"usage":{"prompt_tokens":0,"completion_tokens":0},' * 80])
+async def test_a_unary_call_that_is_broken_off_is_charged_its_prompt_and_what_came(
+    rig: Rig, sent: bytes
+) -> None:
+    node = await rig.node(slots=4)
+    await start(rig, node, keys=[key("a", tokens_per_minute=90_000)])
+    client = await rig.client()
+    await client.request("POST", "/v1/audio/transcriptions", SOUND, {**A, **forms.TYPE})
+    call = await node.next_call()
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9999\r\n\r\n"
+    await call.write(head + sent)
+    await rig.queue()  # what was sent has been taken
+    client.close()
+    await call.gone()
+    await rig.wait_until("processing", 0)
+    assert await used(rig) == (1, len(sent) // 4)
+
+
 async def test_what_cannot_start_in_time_is_refused_at_once_and_told_when(rig: Rig) -> None:
     node = await rig.node(slots=4)
-    await start(rig, node, keys=[key("a", tokens_per_day=1000)])
-    client, call = await rig.run(node, headers=A, max_tokens=900)
-    await call.answer({**OK, "usage": {"prompt_tokens": 500, "completion_tokens": 500}})
+    await start(rig, node, keys=[key("a", tokens_per_day=80)])
+    client, call = await rig.run(node, headers=A, max_tokens=70)
+    await call.answer({**OK, "usage": {"prompt_tokens": 40, "completion_tokens": 40}})
     assert (await client.reply()).status == 200
     refused = await rig.ask(headers=A)
     reply = await refused.reply()
@@ -93,12 +142,12 @@ async def test_what_cannot_start_in_time_is_refused_at_once_and_told_when(rig: R
 async def test_a_restart_remembers_what_a_key_has_used_today(rig: Rig, tmp_path: Path) -> None:
     node = await rig.node(slots=4)
     settings: dict[str, Any] = {
-        "keys": [key("a", tokens_per_day=1000)],
+        "keys": [key("a", tokens_per_day=80)],
         "jobs": {"database": f"sqlite:///{tmp_path / 'forebay.db'}"},
     }
     await start(rig, node, **settings)
-    client, call = await rig.run(node, headers=A, max_tokens=900)
-    await call.answer({**OK, "usage": {"prompt_tokens": 500, "completion_tokens": 500}})
+    client, call = await rig.run(node, headers=A, max_tokens=70)
+    await call.answer({**OK, "usage": {"prompt_tokens": 40, "completion_tokens": 40}})
     assert (await client.reply()).status == 200
     client.close()
     assert (await rig.get("/v1/usage")).json["data"]  # it is written

@@ -126,7 +126,7 @@ class Admission:
             family.name,
             user,
             self.callers.priority_of(caller, tier or None),
-            prompt_tokens,
+            prompt_tokens or 1,  # nothing is free, though all of it is base64, or a file
             bounded_limit(limit),
             len(body),
             caller.weight,
