@@ -105,7 +105,7 @@ def described() -> list[Described]:
     (snapshot,) = Scheduler().handle(Observed(), 0.0)
     assert isinstance(snapshot, Snapshot)
     records = RecordService("", UsageSettings(), timers)
-    metrics = Metrics(accounting, nodes, JobFigures(), SessionFigures(), records)
+    metrics = Metrics(accounting, nodes, JobFigures(timers), SessionFigures(), records)
     fleet = FleetPicture("coordinated", 1, "", ())
     return [
         _described(family)

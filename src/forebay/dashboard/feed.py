@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 INTERVAL_S: Final = 0.5
 """Between two snapshots: a change is seen within a second, with time to spare."""
-SUBSCRIBERS_MAX: Final = 100
 VERSION: Final = 1
 
 

@@ -43,7 +43,7 @@ from forebay.gateway.hot.model_names import ModelNames
 from forebay.gateway.hot.proxies import TrustedProxies
 from forebay.gateway.http.authorization import Authorizer
 from forebay.gateway.http.json_body import RequestReader
-from forebay.gateway.jobs.service import JobDeps, JobService
+from forebay.gateway.jobs.service import JobDeps, JobFigures, JobService
 from forebay.gateway.key_rates import KeyRates
 from forebay.gateway.live_settings import LiveSettings
 from forebay.gateway.metrics import Metrics
@@ -231,6 +231,7 @@ class Parts:
             may_use=self._may_use,
             explain=self._explain_to_owner,
             paced=self.key_rates.paced,
+            figures=JobFigures(clock),
             shares_nodes=bool(self.settings.coordination.url),
             webhook_secret=read_secret(
                 "jobs.webhook_secret_env", settings.webhook_secret_env, environ
@@ -262,6 +263,7 @@ class Parts:
             wait_s_max=lambda: self.settings.queue.max_wait_seconds,
             rank_of=lambda priority: _rank(priority, self.settings.queue.priorities),
             new_id=new_id,
+            owners=lambda: self.keys.owners,
         )
         database = self.settings.jobs.database
         return SessionHost(

@@ -105,6 +105,8 @@ class Added(Struct, frozen=True):
     id: int
     status: Status
     is_new: bool
+    refusal: str = ""
+    """Why there was no place, in the words for a key that shares them with others."""
 
 
 class Failure(Struct, frozen=True):

@@ -32,6 +32,8 @@ class SessionDeps:
     """The place of a class among the classes, the most urgent first."""
     new_id: Callable[[str], str]
     """Makes an id that nobody can guess, with this prefix."""
+    owners: Callable[[], int] = field(default=lambda: 0)
+    """How many owners of keys share the gateway."""
     figures: SessionFigures = field(default_factory=lambda: SessionFigures())
 
     def utc_s(self) -> float:

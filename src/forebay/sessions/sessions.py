@@ -22,6 +22,7 @@ from forebay.sessions.events import EventLog
 from forebay.sessions.ledger_writer import LedgerWriter, on_written
 from forebay.sessions.record import SessionRecord
 from forebay.sessions.session import CLOSED, Session
+from forebay.shares import RETRY_AFTER_S, SESSIONS, Places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -63,7 +64,8 @@ class Sessions:
         self._writer = LedgerWriter(ledger, deps.clock)
         self._epoch = deps.new_id("epoch")
         self._sessions: dict[str, Session] = {}
-        self._creating = 0  # sessions that are being written
+        self._places = Places(SESSIONS, settings.max_sessions)
+        """Those of sessions that are being written, too."""
         self._sweep_timer: TimerHandle | None = None
         self._draining = False
         deps.figures.held = lambda: len(self._sessions)
@@ -83,6 +85,7 @@ class Sessions:
         # Load all before resuming any: should the store fail in between, nothing runs.
         loads = [await asyncio.wrap_future(self._ledger.load(record)) for record in records]
         for found in loads:
+            self._places.take(found.record.owner)
             self._add(found.record).recover(found)
             await asyncio.sleep(0)  # let the loop run between two
         if records:
@@ -134,7 +137,7 @@ class Sessions:
         needed = Conversation(new.system).shortage((), budget)
         if needed:
             raise history_too_large(needed, budget.tokens, "system")
-        self._reserve()
+        self._reserve(new.owner)
         return await self._create(new, ())
 
     async def branch(self, session: Session) -> Session:
@@ -142,13 +145,13 @@ class Sessions:
 
         Raises SessionRejected or StoreFailed. Cancelling it gives up the place.
         """
-        self._reserve()
+        record = session.record
+        self._reserve(record.owner)
         try:
             conversation = await session.branch()
         except BaseException:
-            self._creating -= 1
+            self._places.give_back(record.owner)
             raise
-        record = session.record
         new = NewSession(
             record.owner, record.model, record.system, record.max_tokens, record.options
         )
@@ -172,14 +175,13 @@ class Sessions:
 
     # -- inside
 
-    def _reserve(self) -> None:
+    def _reserve(self, owner: str) -> None:
         """Count a session that is about to be created, so that no two take the last place."""
         if self._draining:
             raise shutting_down()
-        if len(self._sessions) + self._creating >= self._settings.max_sessions:
-            words = f"there are {self._settings.max_sessions} sessions already"
-            raise SessionRejected(Problem("too_many_sessions", words))
-        self._creating += 1
+        if words := self._places.refusal(owner, self._deps.owners()):
+            raise SessionRejected(Problem(SESSIONS.code, words, retry_after_s=RETRY_AFTER_S))
+        self._places.take(owner)
 
     async def _create(self, new: NewSession, base: tuple[Any, ...]) -> Session:
         """Write a session to the ledger, then add it; `_reserve` was called before."""
@@ -190,8 +192,10 @@ class Sessions:
         )  # fmt: skip
 
         def written(error: BaseException | None) -> Session | None:
-            self._creating -= 1
-            return self._add(record) if error is None else None
+            if error is None:
+                return self._add(record)
+            self._places.give_back(new.owner)
+            return None
 
         session = await self._writer.write(lambda: self._ledger.create(record), written)
         assert session is not None
@@ -229,6 +233,7 @@ class Sessions:
                 session.closing = False  # it can be closed again; an idle one is, by the next sweep
             else:
                 self._sessions.pop(session.id, None)
+                self._places.give_back(session.record.owner)
                 session.log.open_gate()  # nothing is left that could have a second end
                 session.log.close("session_closed", reason=reason)
             done(error)

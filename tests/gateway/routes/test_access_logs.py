@@ -11,12 +11,12 @@ from forebay.gateway.hot.access_record import AccessRecord
 from forebay.gateway.hot.ended import EndedBatch, EndedRequest
 from forebay.gateway.routes import access_logs
 from forebay.gateway.routes.access_logs import (
-    FOLLOWERS_MAX,
     LINES_MAX,
     LogCoverage,
     LogFeed,
     LogFollower,
 )
+from forebay.shares import LOG_STREAMS
 
 from ..conftest import OK
 from ..fleet import fleet_rig
@@ -88,7 +88,7 @@ async def test_so_many_may_follow_and_who_leaves_makes_room(
 ) -> None:
     await rig.start()
     monkeypatch.setattr(access_logs, "KEEPALIVE_S", 0.01)  # by which the gateway sees who has left
-    followers = [await rig.client() for _ in range(FOLLOWERS_MAX)]
+    followers = [await rig.client() for _ in range(LOG_STREAMS.places)]
     for follower in followers:
         await follower.get(PATH)
         assert (await follower.head()).status == 200

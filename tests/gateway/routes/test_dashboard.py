@@ -11,10 +11,12 @@ import msgspec
 import pytest
 
 from forebay.dashboard.feed import INTERVAL_S
+from forebay.gateway.routes import dashboard
 from forebay.gateway.routes.dashboard import page_files
 from forebay.nodes.sim.engine import SimOptions
 from forebay.nodes.sim.sim_node import SimNode
 from forebay.settings import NodeSettings
+from forebay.shares import PAGE_STREAMS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -206,7 +208,7 @@ async def test_public_status_lets_anyone_look_but_not_touch(
 async def test_there_are_only_so_many_lookers_and_one_that_leaves_makes_room(
     rig: Rig, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forebay.gateway.routes.dashboard.SUBSCRIBERS_MAX", 1)
+    monkeypatch.setattr(dashboard, "PAGE_STREAMS", PAGE_STREAMS._replace(places=1))
     await rig.start(await rig.node())
     first = await look(rig, http)
     await first.next()

@@ -33,8 +33,10 @@ class Code(msgspec.Struct, frozen=True):
     """Whether they say when it will work, however late, and are not spread and capped."""
 
 
-def _later(status: int, meaning: str, remedy: str, japanese: str, hint: str = "") -> Code:
-    return Code(status, meaning, remedy, "later", japanese, hint, True)
+def _later(
+    status: int, meaning: str, remedy: str, japanese: str, hint: str = "", *, exact: bool = False
+) -> Code:
+    return Code(status, meaning, remedy, "later", japanese, hint, True, exact)
 
 
 def _never(status: int, meaning: str, remedy: str, japanese: str, hint: str = "") -> Code:
@@ -165,10 +167,12 @@ CODES: dict[str, Code] = {
     ),
     "too_many_connections": _later(
         503,
-        "The gateway has reached its limit of connections (`server.connections_max`).",
+        "The gateway has reached its limit of connections (`server.connections_max`), of event streams "
+        "or of uploads, or the key its share of those.",
         "Use fewer connections, or raise `server.connections_max`.",
         "接続数が上限に達しています",
         "接続を減らすか、`server.connections_max` を上げてください。",
+        exact=True,
     ),
     "cancelled": _never(
         499,
@@ -325,8 +329,8 @@ CODES: dict[str, Code] = {
     ),
     "job_queue_full": _later(
         429,
-        "The queue of this job type is full (`jobs.max_queue_depth`); the job is stored as failed, "
-        "under the `id` in the body.",
+        "The queue of this job type is full (`jobs.max_queue_depth`), or the key holds its share of it; "
+        "the job is stored as failed, under the `id` in the body.",
         "Submit it again later, or raise `jobs.max_queue_depth`.",
         "このタイプのジョブが上限に達しています",
         "後で再送するか、`jobs.max_queue_depth` を上げてください。",
@@ -349,10 +353,12 @@ CODES: dict[str, Code] = {
     ),
     "too_many_sessions": _later(
         503,
-        "The gateway has reached its limit of sessions (`sessions.max_sessions`).",
+        "The gateway has reached its limit of sessions (`sessions.max_sessions`), or the key its share "
+        "of them.",
         "Close sessions that are no longer needed, or raise `sessions.max_sessions`.",
         "セッション数が上限に達しています",
         "不要なセッションを終了するか、`sessions.max_sessions` を上げてください。",
+        exact=True,
     ),
     "session_not_found": _never(
         404,

@@ -23,9 +23,10 @@ class HttpError(Exception):
         param: str | None = None,
         *,
         details: Mapping[str, object] | None = None,
+        retry_after_s: float | None = None,
     ) -> None:
         super().__init__(code)
-        self.problem = Problem(code, message, param, details=dict(details or {}))
+        self.problem = Problem(code, message, param, retry_after_s, details=dict(details or {}))
 
     @classmethod
     def of(cls, problem: Problem) -> Self:

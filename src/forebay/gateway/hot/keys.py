@@ -41,6 +41,11 @@ class KeyRing:
     def __bool__(self) -> bool:
         return bool(self._by_digest)
 
+    @property
+    def owners(self) -> int:
+        """How many owners have a key: so many share what has one bound for all."""
+        return len(self._by_owner)
+
     def __iter__(self) -> Iterator[ResolvedKey]:
         return iter(self._by_digest.values())
 

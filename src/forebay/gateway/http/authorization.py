@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, TypeAlias
 from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.hot.callers import Caller
 from forebay.gateway.hot.proxies import is_forwarded
+from forebay.shares import RETRY_AFTER_S
 from forebay.wire.hosts import host_name, is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from starlette.requests import Request
 
     from forebay.gateway.hot.callers import Callers
     from forebay.gateway.hot.keys import KeyRing
+    from forebay.shares import Places
 
 OwnerNames: TypeAlias = "Callable[[str], str]"
 """Returns the name under which an owner is shown."""
@@ -35,6 +38,20 @@ class Authorizer:
     @property
     def needs_keys(self) -> bool:
         return bool(self._keys)
+
+    @property
+    def owners(self) -> int:
+        """How many owners of keys share the gateway."""
+        return self._keys.owners
+
+    def place(self, owner: str, places: Places) -> AbstractContextManager[None]:
+        """Return a place of a shared bound, to be entered before the next `await`.
+
+        Raises HttpError where the owner may take none.
+        """
+        if words := places.refusal(owner, self.owners):
+            raise HttpError(places.bound.code, words, retry_after_s=RETRY_AFTER_S)
+        return places.held_by(owner)
 
     @property
     def keys_generation(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from starlette.responses import Response, StreamingResponse
@@ -25,19 +25,21 @@ STREAM_HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
 class EventStreamResponse(StreamingResponse):
-    """A stream of server-sent events; `subscription` is held from the start to the very end."""
+    """A stream of server-sent events; what is `held`, is from the start to the very end."""
 
     def __init__(
         self,
         events: AsyncIterator[bytes],
-        subscription: AbstractContextManager[object] | None = None,
+        *held: AbstractContextManager[object],
     ) -> None:
-        self._subscription = subscription or nullcontext()
+        self._held = held
         super().__init__(events, media_type=EVENTS, headers=STREAM_HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until they end, or the client disconnects."""
-        with self._subscription:
+        with ExitStack() as stack:
+            for one in self._held:
+                stack.enter_context(one)
             await super().__call__(scope, receive, send)
 
 

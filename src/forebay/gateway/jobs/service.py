@@ -9,8 +9,8 @@ requests, and is retried.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict, deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from forebay.errors import ForebayError, StoreFailed
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+ENDS_KEPT = 16
+PLACE_FREE_S_UNMEASURED, PLACE_FREE_S_MAX = 5.0, 50.0  # spread by a fifth, a minute at most
 TYPES_MAX = 64
 """Labels are bounded: a type beyond that many is `other`."""
 
@@ -46,7 +48,8 @@ class JobFigures:
     change jobs, too, they are counted again every minute. Lines of batches are not counted.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Timers) -> None:
+        self._clock = clock
         self.by_status: dict[tuple[str, Status], int] = {}
         """How many jobs there are, by type and status."""
         self.waits: dict[tuple[str], Histogram] = {}
@@ -55,6 +58,8 @@ class JobFigures:
         self.deleted: Counter[str] = Counter()
         """How many rows were deleted because of their age, by kind."""
         self._names: set[str] = set()
+        # When the last jobs of a type ended:
+        self._ends_s: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=ENDS_KEPT))
 
     def recount(self, counted: dict[tuple[str, Status], int]) -> None:
         """Start from what is in the store."""
@@ -69,9 +74,18 @@ class JobFigures:
             if change.before is not None:
                 self._add(change.task_type, change.before, -1)
             self._add(change.task_type, change.status, 1)
+            if change.before == "running" and change.status != "queued":
+                self._ends_s[self._label(change.task_type)].append(self._clock.monotonic_s())
             if change.waited_s is not None:
                 label = (self._label(change.task_type),)
                 self.waits.setdefault(label, Histogram()).add(change.waited_s)
+
+    def place_free_s(self, task_type: str) -> float:
+        """Return when a place in the queue of a type becomes free, at the rate of the last ends."""
+        ends_s = self._ends_s[self._label(task_type)]
+        if len(ends_s) < 2:
+            return PLACE_FREE_S_UNMEASURED
+        return min(PLACE_FREE_S_MAX, (ends_s[-1] - ends_s[0]) / (len(ends_s) - 1))
 
     def count_deleted(self, kind: str, count: int) -> None:
         self.deleted[kind] += count
@@ -107,10 +121,10 @@ class JobDeps:
     """Adds to a problem with a model what its owner may ask for instead."""
     paced: Callable[[], Collection[str]]
     """Returns the names of the keys that have limits."""
+    figures: JobFigures
     shares_nodes: bool = False
     """Whether all gateways that share the jobs have the same nodes."""
     webhook_secret: str | None = None
-    figures: JobFigures = field(default_factory=JobFigures)
 
 
 class JobService:

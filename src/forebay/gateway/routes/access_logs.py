@@ -10,7 +10,7 @@ caller's own key, and merges their lines with its own. Those that do not answer 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -21,6 +21,7 @@ from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.hot.access_record import AccessRecord
 from forebay.gateway.hot.ended import EndedBatch
 from forebay.gateway.http.sse import EventStreamResponse, head_response
+from forebay.shares import LOG_STREAMS, Places
 from forebay.sse import BadStream, SseComment, SseParser
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from forebay.gateway.http.authorization import Authorizer
     from forebay.sse import SseEvent
 
-FOLLOWERS_MAX: Final = 16
 LINES_MAX: Final = 1000
 """Lines that wait for a follower, and those that are made of one batch at most."""
 KEEPALIVE_S: Final = 15.0
@@ -248,18 +248,17 @@ class AccessLogRoutes:
     feed: LogFeed
     membership: Membership
     peers: Peers
+    _streams: Places = field(default_factory=lambda: Places(LOG_STREAMS))
 
     def routes(self) -> list[Route]:
         return [Route("/admin/logs", self.follow)]
 
     async def follow(self, request: Request) -> Response:
         """Stream a line for each request that ends from now on."""
-        self.authorizer.admin(request)
+        caller = self.authorizer.admin(request)
         if (head := head_response(request)) is not None:
             return head
-        if len(self.feed.followers) >= FOLLOWERS_MAX:
-            words = f"{FOLLOWERS_MAX} clients already follow the log of this gateway"
-            raise HttpError("too_many_connections", words)
+        place = self.authorizer.place(caller.owner_id, self._streams)
         is_peer = request.query_params.get("own") == "true"
         follower = self.feed.follow()
         fleet = None if is_peer else self.membership.fleet
@@ -277,7 +276,7 @@ class AccessLogRoutes:
                         return
                 yield event
 
-        return EventStreamResponse(events(), gathered)
+        return EventStreamResponse(events(), place, gathered)
 
 
 _encode = msgspec.json.Encoder().encode

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Final
@@ -12,10 +12,10 @@ from msgspec import Struct
 from starlette.responses import Response
 from starlette.routing import Route
 
-from forebay.dashboard.feed import SUBSCRIBERS_MAX
 from forebay.gateway.errors.http_error import HttpError, invalid
 from forebay.gateway.http.sse import EventStreamResponse, head_response
 from forebay.gateway.routes.json_answer import json_answer
+from forebay.shares import PAGE_STREAMS, Places
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -98,6 +98,7 @@ class DashboardRoutes:
 
     authorizer: Authorizer
     feed: DashboardFeed
+    _streams: Places = field(default_factory=lambda: Places(PAGE_STREAMS))
 
     def routes(self) -> list[Route]:
         return [
@@ -124,12 +125,10 @@ class DashboardRoutes:
 
     async def events(self, request: Request) -> Response:
         """Stream a snapshot of the gateway twice a second."""
-        self.authorizer.observer(request)
+        caller = self.authorizer.observer(request)
         if (head := head_response(request)) is not None:
             return head
-        if self.feed.subscribers >= SUBSCRIBERS_MAX:
-            words = f"{SUBSCRIBERS_MAX} viewers are connected to this gateway already"
-            raise HttpError("too_many_connections", words)
+        place = self.authorizer.place(caller.owner_id, self._streams)
         admin = self.authorizer.is_admin(request)
         subscriber = self.feed.subscribe(admin=admin, keys=self.authorizer.needs_keys)
         generation = self.authorizer.keys_generation
@@ -143,7 +142,7 @@ class DashboardRoutes:
                         return
                 yield event
 
-        return EventStreamResponse(snapshots(), subscriber)
+        return EventStreamResponse(snapshots(), place, subscriber)
 
     async def history(self, request: Request) -> Response:
         """Return up to 24 hours by the minute: aggregates, for whoever may see `/events`."""

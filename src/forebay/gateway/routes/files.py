@@ -7,8 +7,6 @@ are shared.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar, cast
 
@@ -31,9 +29,11 @@ from forebay.jobs.batches.batch import is_name as is_batch_name
 from forebay.jobs.batches.file import LIST_MAX as FILES_MAX
 from forebay.jobs.batches.file import Listing
 from forebay.jobs.batches.file import is_name as is_file_name
+from forebay.shares import UPLOADS, Places
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable
+    from contextlib import AbstractContextManager
 
     from starlette.requests import Request
 
@@ -47,9 +47,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-UPLOADS_MAX = 32
-"""Concurrent uploads, of one key a quarter of them; more are refused. Bounds what unfinished ones
-may take of the disk."""
+UPLOADS_OF_KEY = UPLOADS.places // 4
+"""Concurrent uploads of one key."""
 READ_BYTES = 256 * 1024
 BODY_BYTES_MAX = 65_536
 LIST_DEFAULT = 20
@@ -67,7 +66,7 @@ class FileRoutes:
     reader: RequestReader
     readiness: Readiness
     jobs: JobService
-    _uploading: Counter[str] = field(default_factory=Counter)
+    _uploading: Places = field(default_factory=lambda: Places(UPLOADS))
 
     def routes(self) -> list[Route]:
         return [
@@ -94,19 +93,11 @@ class FileRoutes:
             finally:
                 await form.discard()
 
-    @contextlib.contextmanager
-    def _one_more_upload(self, owner: str) -> Iterator[None]:
+    def _one_more_upload(self, owner: str) -> AbstractContextManager[None]:
         """Bound concurrent uploads, in all and by one key; raises HttpError."""
-        most = UPLOADS_MAX // 4 if self.authorizer.needs_keys else UPLOADS_MAX
-        if self._uploading.total() >= UPLOADS_MAX or self._uploading[owner] >= most:
-            raise HttpError("too_many_connections", "too many uploads are in progress")
-        self._uploading[owner] += 1
-        try:
-            yield
-        finally:
-            self._uploading[owner] -= 1
-            if not self._uploading[owner]:
-                del self._uploading[owner]
+        if self.authorizer.needs_keys and self._uploading.held[owner] >= UPLOADS_OF_KEY:
+            raise HttpError(UPLOADS.code, "too many uploads are in progress")
+        return self.authorizer.place(owner, self._uploading)
 
     async def listed(self, request: Request) -> Response:
         owner, engine = await owner_and_engine(request, self.authorizer, self.jobs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +23,7 @@ from forebay.jobs.builtin import FAMILY, ROUTES, queue_of
 from forebay.jobs.job import PRIORITIES, STATUSES, NewJob, Status, StoredJob
 from forebay.jobs.runner.validation import warn_if_full
 from forebay.relay.members import InvalidBody, scan_members
+from forebay.shares import JOB_STREAMS, Places
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Generator
@@ -116,6 +117,7 @@ class JobRoutes:
     readiness: Readiness
     jobs: JobService
     models: ModelNames
+    _streams: Places = field(default_factory=lambda: Places(JOB_STREAMS))
 
     def routes(self) -> list[Route]:
         return [
@@ -136,12 +138,12 @@ class JobRoutes:
         new = await self._new_job(asked, caller)
         store = (await self.jobs.ready()).store
         depth_max = self.jobs.settings.max_queue_depth
-        (added,) = await from_store(store.add([new], depth_max))
+        owners = self.authorizer.owners
+        (added,) = await from_store(store.add([new], depth_max, owners=owners))
         warn_if_full(added, new.task_type, depth_max)
         if added.status == "failed":
             words = f"{depth_max} jobs of type {new.task_type!r} are queued, which is the limit"
-            details: dict[str, object] = {"id": added.id}
-            raise HttpError("job_queue_full", words, "type", details=details)
+            raise self._queue_full(added.refusal or words, added.id, new.task_type, "type")
         answer = {"id": added.id, "status": added.status, "is_new": added.is_new}
         return json_answer(answer, 202)
 
@@ -200,13 +202,13 @@ class JobRoutes:
         store = (await self.jobs.ready()).store
         depth_max = self.jobs.settings.max_queue_depth
         webhook = bool(self.jobs.settings.webhook_url)
-        asked = store.retry(job_id, seen_by(caller), depth_max, webhook=webhook)
+        owners = self.authorizer.owners
+        asked = store.retry(job_id, seen_by(caller), depth_max, owners=owners, webhook=webhook)
         retried = await from_store(asked)
         if retried.job is None:
             raise _not_there(job_id)
         if retried.full:
-            words = f"{depth_max} jobs of type {retried.job.task_type!r} are queued already"
-            raise HttpError("job_queue_full", words, details={"id": job_id})
+            raise self._queue_full(retried.full, job_id, retried.job.task_type)
         if retried.twin is not None:
             words = f"the same work is already in progress: job {retried.twin}"
             raise HttpError("conflict", words, details={"id": retried.twin})
@@ -226,9 +228,14 @@ class JobRoutes:
         if (head := head_response(request)) is not None:
             return head
         engine = await self.jobs.ready()
-        if engine.followers.is_full:
-            raise HttpError("too_many_connections", "too many clients follow jobs already")
-        return EventStreamResponse(_followed(engine, job))
+        place = self.authorizer.place(caller.owner_id, self._streams)
+        return EventStreamResponse(_followed(engine, job), place)
+
+    def _queue_full(
+        self, words: str, job_id: int, task_type: str, param: str | None = None
+    ) -> HttpError:
+        after_s, details = self.jobs.figures.place_free_s(task_type), {"id": job_id}
+        return HttpError("job_queue_full", words, param, details=details, retry_after_s=after_s)
 
     async def _find(self, request: Request, caller: Caller) -> StoredJob:
         job_id = _job_id(request)

@@ -16,8 +16,10 @@ from forebay.gateway.http.authorization import seen_by
 from forebay.gateway.http.json_body import decode_body
 from forebay.gateway.http.sse import EventStreamResponse, head_response, while_connected
 from forebay.gateway.routes.json_answer import json_answer
-from forebay.sessions.errors import RETRY_AFTER_S, PromptQueueFull
+from forebay.sessions.errors import RETRY_AFTER_S as PROMPT_RETRY_AFTER_S
+from forebay.sessions.errors import PromptQueueFull
 from forebay.sessions.events import READERS_MAX
+from forebay.shares import RETRY_AFTER_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -150,7 +152,7 @@ class SessionRoutes:
             return head
         if session.log.readers >= READERS_MAX:
             words = f"{READERS_MAX} clients already follow this session"
-            raise HttpError("too_many_connections", words)
+            raise HttpError("too_many_connections", words, retry_after_s=RETRY_AFTER_S)
         reader = session.log.follow(after)
         return EventStreamResponse(_frames(reader), reader)
 
@@ -218,8 +220,8 @@ def queue_full(full: PromptQueueFull) -> Response:
         "pendingCount": full.pending_count,
     }
     headers = {
-        "retry-after": f"{RETRY_AFTER_S:.0f}",
-        "retry-after-ms": f"{RETRY_AFTER_S * 1000:.0f}",
+        "retry-after": f"{PROMPT_RETRY_AFTER_S:.0f}",
+        "retry-after-ms": f"{PROMPT_RETRY_AFTER_S * 1000:.0f}",
         "x-should-retry": "true",
     }
     return Response(msgspec.json.encode(body), 503, headers, "application/json")

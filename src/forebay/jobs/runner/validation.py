@@ -50,9 +50,9 @@ def warn_if_full(added: Added, task_type: str, depth_max: int) -> None:
     """Log a job that was stored as failed because its type's queue is full."""
     if added.is_new and added.status == "failed":
         logger.warning(
-            "the queue of task type %r is full (%d): job %d stored as failed",
+            "the queue of task type %r is full (%s): job %d stored as failed",
             task_type,
-            depth_max,
+            added.refusal or depth_max,
             added.id,
             extra={"action": "queue_full", "job": added.id},
         )

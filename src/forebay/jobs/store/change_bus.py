@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from forebay.jobs.store.job_store import JobStore
     from forebay.storage.database import Database
 
-FOLLOWERS_MAX = 1000
 logger = logging.getLogger("forebay.jobs")
 CHANNEL = "forebay_jobs"
 BYTES_MAX = 7_900
@@ -76,15 +75,9 @@ class JobFollowers:
 
     def __init__(self, store: JobStore) -> None:
         self._waiters: dict[int, list[ChangeWaiter]] = {}
-        self._count = 0
         self._listener = LoopListener(store, self._wake, self._wake_all)
         self.stopped = False
         """Whether nobody should wait any longer."""
-
-    @property
-    def is_full(self) -> bool:
-        """Whether nobody more may follow."""
-        return self._count >= FOLLOWERS_MAX
 
     def start(self) -> None:
         self.stopped = False
@@ -98,14 +91,12 @@ class JobFollowers:
 
     @contextlib.contextmanager
     def follow(self, job_id: int) -> Iterator[ChangeWaiter]:
-        """Follow a job, unless it `is_full`."""
+        """Follow a job."""
         waiter = ChangeWaiter()
-        self._count += 1
         self._waiters.setdefault(job_id, []).append(waiter)
         try:
             yield waiter
         finally:
-            self._count -= 1
             waiters = self._waiters[job_id]
             waiters.remove(waiter)
             if not waiters:

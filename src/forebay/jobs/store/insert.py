@@ -4,8 +4,8 @@ Two submissions are the same when type, number, params and owner are equal, or o
 key. Partial unique indexes over queued and running jobs decide, so that no race between processes
 stores two; the query beforehand only finds the first.
 
-A job beyond `depth_max` is stored as failed with its reason, so that its submitter has a row to
-inspect.
+A job beyond `depth_max`, or its owner's share of that, is stored as failed with its reason, so that
+its submitter has a row to inspect.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from sqlalchemy.dialects import postgresql, sqlite
 from forebay.errors import InvariantBroken
 from forebay.jobs.job import Added, NewJob
 from forebay.jobs.store.schema import QUEUED, UNENDED, jobs
+from forebay.shares import QUEUED_JOBS, Places, may_take
 from forebay.storage.schema import now_s
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import Connection, Select
+    from sqlalchemy import ColumnElement, Connection, Select, Subquery
 
     from forebay.jobs.job import Status
 
@@ -49,18 +50,21 @@ def fingerprint(job: NewJob) -> str:
     return sha256(msgspec.json.encode(parts)).hexdigest()
 
 
-def add(connection: Connection, new: Sequence[NewJob], depth_max: int | None) -> list[Added]:
+def add(
+    connection: Connection, new: Sequence[NewJob], depth_max: int | None, owners: int = 0
+) -> list[Added]:
     """Store jobs; return the result of each, in order."""
     added: dict[int, Added] = {}
     marks = [fingerprint(job) for job in new]
-    _lock(connection, {job.task_type for job in new}, depth_max)
+    if depth_max is not None:
+        lock_depths(connection, {job.task_type for job in new})
     for _ in range(ROUNDS):
         left = [i for i in range(len(new)) if i not in added]
         if not left:
             return [added[i] for i in range(len(new))]
         found = _existing(connection, [new[i] for i in left], [marks[i] for i in left])
         fresh, twins = _sort_out(new, marks, left, found, added)
-        full = _beyond(connection, [new[i] for i in fresh], depth_max)
+        full = _beyond(connection, [new[i] for i in fresh], depth_max, owners)
         added.update(_insert(connection, new, marks, fresh, full))
         for i, first in twins.items():
             if first in added:
@@ -100,9 +104,9 @@ def _names(job: NewJob, mark: str) -> list[Any]:
     return [(job.owner, job.idempotency_key), mark]
 
 
-def _lock(connection: Connection, types: set[str], depth_max: int | None) -> None:
-    """Make counting and inserting atomic, where several processes write."""
-    if depth_max is not None and connection.dialect.name == "postgresql":
+def lock_depths(connection: Connection, types: set[str]) -> None:
+    """Make counting and queueing atomic, where several processes write."""
+    if connection.dialect.name == "postgresql":
         for task_type in sorted(types):
             connection.execute(
                 text("SELECT pg_advisory_xact_lock(7801, hashtext(:name))"), {"name": task_type}
@@ -133,41 +137,48 @@ def _with_keys(keys: Sequence[tuple[str, str]]) -> Select[Any]:
     return select(*_FOUND).where(UNENDED, c.idempotency_key.is_not(None), or_(*pairs))
 
 
-_DEPTH = (
-    select(func.count())
-    .select_from(
-        select(literal(1))
-        .select_from(jobs)
-        .where(
-            jobs.c.task_type == bindparam("task_type"),
-            QUEUED,
-            jobs.c.batch_id.is_(None),
-        )
-        .limit(bindparam("limit"))
-        .subquery()
-    )
-)  # fmt: skip
+_OF_TYPE = (jobs.c.task_type == bindparam("task_type"), QUEUED, jobs.c.batch_id.is_(None))
 
 
-def depth(connection: Connection, task_type: str, limit: int) -> int:
-    """Return how many jobs of a type are queued, counting to `limit` at most."""
-    given = {"task_type": task_type, "limit": limit}
-    return int(connection.execute(_DEPTH, given).scalar_one())
+def _some(column: ColumnElement[Any]) -> Subquery:
+    return select(column).select_from(jobs).where(*_OF_TYPE).limit(bindparam("limit")).subquery()
 
 
-def _beyond(connection: Connection, new: Sequence[NewJob], depth_max: int | None) -> set[int]:
-    """Return the indexes of those in `new` that exceed the depth."""
-    if depth_max is None:
-        return set()
-    counted = Counter(job.task_type for job in new if job.batch_id is None)
-    room = {name: depth_max - depth(connection, name, depth_max) for name in counted}
-    beyond = set()
+_DEPTH, _OWNERS = select(func.count()).select_from(_some(literal(1))), _some(jobs.c.owner)
+_BY_OWNER = select(_OWNERS.c.owner, func.count().label("jobs")).group_by(_OWNERS.c.owner)
+
+
+def depth(
+    connection: Connection, task_type: str, depth_max: int, owners: int, more: int = 1
+) -> Places:
+    """Return the places of queued jobs of a type, without lines of batches, before adding `more`.
+
+    Where anybody may add that many, whoever holds the others, they are not looked at one by one:
+    their number is in an index.
+    """
+    places = Places(QUEUED_JOBS, depth_max)
+    given = {"task_type": task_type, "limit": depth_max}
+    places.held[""] = queued = int(connection.execute(_DEPTH, given).scalar_one())
+    if owners > 1 and not may_take(queued + more - 1, queued + more - 1, depth_max, owners):
+        places.held = Counter({row.owner: row.jobs for row in connection.execute(_BY_OWNER, given)})
+    return places
+
+
+def _beyond(
+    connection: Connection, new: Sequence[NewJob], depth_max: int | None, owners: int
+) -> dict[int, str]:
+    """Return the indexes of those in `new` that find no place; why, where owners share."""
+    beyond: dict[int, str] = {}
+    depths: dict[str, Places] = {}
     for place, job in enumerate(new):
-        if job.batch_id is not None:
+        if depth_max is None or job.batch_id is not None:
             continue
-        if room[job.task_type] <= 0:
-            beyond.add(place)
-        room[job.task_type] -= 1
+        if job.task_type not in depths:
+            depths[job.task_type] = depth(connection, job.task_type, depth_max, owners, len(new))
+        if refusal := depths[job.task_type].refusal(job.owner, owners):
+            beyond[place] = refusal if owners > 1 else ""
+        else:
+            depths[job.task_type].take(job.owner)
     return beyond
 
 
@@ -176,7 +187,7 @@ def _insert(
     new: Sequence[NewJob],
     marks: Sequence[str],
     fresh: Sequence[int],
-    full: set[int],
+    full: dict[int, str],
 ) -> dict[int, Added]:
     """Insert rows; one that another process inserted first is left out of the answer."""
     if not fresh:
@@ -189,7 +200,7 @@ def _insert(
             row_id = taken.get(rows[place]["fingerprint"])
             if row_id is not None:
                 status: Status = "failed" if place in full else "queued"
-                made[fresh[place]] = Added(row_id, status, is_new=True)
+                made[fresh[place]] = Added(row_id, status, is_new=True, refusal=full.get(place, ""))
     return made
 
 

@@ -31,7 +31,7 @@ from forebay.jobs.job import (
 )
 from forebay.jobs.store.change_bus import STAGE_CHARS_MAX, ChangeBus
 from forebay.jobs.store.claiming import claim_statement
-from forebay.jobs.store.insert import DROPPED, add, depth
+from forebay.jobs.store.insert import DROPPED, add, depth, lock_depths
 from forebay.jobs.store.recovery import fail_queue, first_owner, first_params, recover
 from forebay.jobs.store.rows import (
     COLUMNS,
@@ -68,8 +68,13 @@ class JobStore:
 
     # -- submission
 
-    def add(self, new: Sequence[NewJob], depth_max: int | None = None) -> Future[list[Added]]:
-        """Store jobs, each once (see `insert`); beyond `depth_max` queued, as failed."""
+    def add(
+        self, new: Sequence[NewJob], depth_max: int | None = None, *, owners: int = 0
+    ) -> Future[list[Added]]:
+        """Store jobs, each once (see `insert`); beyond `depth_max` queued, as failed.
+
+        `owners` is how many keys share that depth (see `forebay.shares`).
+        """
 
         def changes(added: list[Added]) -> list[Change]:
             return [
@@ -79,7 +84,7 @@ class JobStore:
                 if one.is_new
             ]  # fmt: skip
 
-        return self._write(lambda connection: add(connection, new, depth_max), changes)
+        return self._write(lambda connection: add(connection, new, depth_max, owners), changes)
 
     # -- running
 
@@ -240,13 +245,19 @@ class JobStore:
         return self._write(work, changes)
 
     def retry(
-        self, job_id: int, owner: str | None, depth_max: int, *, webhook: bool = False
+        self,
+        job_id: int,
+        owner: str | None,
+        depth_max: int,
+        *,
+        owners: int = 0,
+        webhook: bool = False,
     ) -> Future[Retried]:
         """Requeue a failed or cancelled job at its old place, with all its attempts."""
 
         def work(connection: Connection) -> Retried:
             job = find(connection, job_id, owner, lock=True)
-            refused = _refused_retry(connection, job, depth_max)
+            refused = _refused_retry(connection, job, depth_max, owners)
             if refused is not None:
                 return refused
             values: dict[str, Any] = dict.fromkeys(
@@ -377,7 +388,8 @@ class Retried(msgspec.Struct, frozen=True):
     done: bool = False
     twin: int | None = None
     """The id of the same job, queued or running already."""
-    full: bool = False
+    full: str = ""
+    """Why there is no place in the queue of its type."""
     dropped: bool = False
     """Whether its params were too large to be kept when it was refused."""
 
@@ -386,7 +398,9 @@ def _held(job: StoredJob) -> tuple[Any, ...]:
     return (jobs.c.id == job.id, RUNNING, jobs.c.fence == job.fence)
 
 
-def _refused_retry(connection: Connection, job: StoredJob | None, depth_max: int) -> Retried | None:
+def _refused_retry(
+    connection: Connection, job: StoredJob | None, depth_max: int, owners: int
+) -> Retried | None:
     """Return why a job cannot be requeued; None when it can be."""
     if job is None or job.status not in sources("retry"):
         return Retried(job)
@@ -395,9 +409,9 @@ def _refused_retry(connection: Connection, job: StoredJob | None, depth_max: int
     twin = twin_of(connection, job)
     if twin is not None:
         return Retried(job, twin=twin)
-    if depth(connection, job.task_type, depth_max) >= depth_max:
-        return Retried(job, full=True)
-    return None
+    lock_depths(connection, {job.task_type})
+    full = depth(connection, job.task_type, depth_max, owners).refusal(job.owner, owners)
+    return Retried(job, full=full) if full else None
 
 
 def _change_of(
