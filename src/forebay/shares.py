@@ -52,11 +52,10 @@ SESSIONS: Final = SharedBound("sessions", "too_many_sessions")
 QUEUED_JOBS: Final = SharedBound("queued jobs of this type", "job_queue_full")
 JOB_STREAMS: Final = SharedBound("streams of job events", "too_many_connections", 1000)
 PAGE_STREAMS: Final = SharedBound("viewers of this gateway", "too_many_connections", 100)
-LOG_STREAMS: Final = SharedBound("readers of this gateway's log", "too_many_connections", 16)
 # Bounds what unfinished uploads may take of the disk, too.
 UPLOADS: Final = SharedBound("uploads", "too_many_connections", 32)
 # All of them. Each gateway counts its own, its workers together, but queued jobs for all gateways.
-SHARED_BOUNDS: Final = (SESSIONS, QUEUED_JOBS, JOB_STREAMS, PAGE_STREAMS, LOG_STREAMS, UPLOADS)
+SHARED_BOUNDS: Final = (SESSIONS, QUEUED_JOBS, JOB_STREAMS, PAGE_STREAMS, UPLOADS)
 
 
 class Places:

@@ -163,8 +163,6 @@ FLAGS: dict[str, dict[str, Flag]] = {
     "init": {**JSON, "--force": switch("init {settings}")},
     "doctor": {**CONFIG, "--set": Flag("queue.max_size=7", ANYTHING), **JSON},
     "logs": {
-        "--url": Flag("{url}", "gopher://x", "logs -"),
-        "--key-env": Flag("A_KEY", "NO_SUCH_VARIABLE", "logs -"),
         "--follow": switch("logs -"),
         **JSON,
     },

@@ -1,4 +1,4 @@
-"""`forebay logs`: the access log for people, of a file, of a pipe, and of a gateway that runs."""
+"""`forebay logs`: the access log for people, of a file and of a pipe."""
 
 from __future__ import annotations
 
@@ -7,16 +7,10 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from typer.testing import CliRunner
 
 from forebay.cli.main import app
-from forebay.settings import digest_of
-from forebay.testing import RawClient
-
-if TYPE_CHECKING:
-    from .conftest import Desk
 
 COMMAND = str(Path(sys.executable).parent / "forebay")
 LIMIT_S = 30.0
@@ -70,40 +64,3 @@ async def test_a_file_is_followed_also_when_it_is_cut(tmp_path: Path) -> None:
     finally:
         command.kill()
         await command.wait()
-
-
-async def test_a_gateway_is_followed_and_ctrl_c_ends_it(desk: Desk) -> None:
-    node = await desk.simulated(models=("m",), ttft_s=0.0, tokens_per_second=0.0)
-    gateway = await desk.start(node)
-    feed = f"http://127.0.0.1:{gateway.port}"
-    command = await asyncio.create_subprocess_exec(
-        COMMAND, "logs", "--url", feed, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert command.stdout is not None
-    try:
-        async with (
-            asyncio.timeout(LIMIT_S),
-            await RawClient.connect("127.0.0.1", gateway.port) as client,
-        ):
-            reading = asyncio.ensure_future(command.stdout.readline())
-            while not reading.done():  # it may not follow yet
-                await client.post("/v1/chat/completions", BODY)
-                await client.reply()
-                await asyncio.wait({reading}, timeout=0.2)
-            assert "/v1/chat/completions completed: m on n1" in reading.result().decode()
-        command.send_signal(2)
-        async with asyncio.timeout(LIMIT_S):
-            assert await command.wait() == 130
-    finally:
-        if command.returncode is None:
-            command.kill()
-            await command.wait()
-
-
-async def test_who_may_not_follow_is_told(desk: Desk) -> None:
-    keys = [{"name": "team", "key_sha256": digest_of("team-secret")}]
-    await desk.start(keys=keys)
-    done = await desk.run("logs", "--key-env", "K", K="team-secret")
-    assert done.exit_code == 4
-    assert "admin key" in done.stderr
-    assert (await desk.run("logs", url="http://127.0.0.1:9")).exit_code == 3

@@ -116,28 +116,6 @@ async def test_a_worker_that_does_not_answer_is_named_beside_the_list(shell: She
     assert reply.json["incomplete"] == [f"worker{workers.follower}"]
 
 
-async def test_the_log_of_all_workers_is_followed_whichever_is_asked(shell: Shell) -> None:
-    workers = await Workers.serve(shell, "--node", await shell.sim_node(TWO_SLOTS))
-    followers = []
-    for number in (0, 1):
-        client = await workers.connect(number)
-        await client.get("/admin/logs")
-        assert (await client.head()).status == 200
-        assert b'"processes":2,"incomplete":[]' in (await client.chunk() or b"")
-        followers.append(client)
-    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
-    for number in (0, 1):
-        client = await workers.connect(number)
-        await client.post(CHAT, body, {"X-Request-Id": f"of{number}"})
-        assert (await client.reply()).status == 200
-    for follower in followers:
-        told = b""
-        async with asyncio.timeout(LIMIT_S):
-            while b'"of0"' not in told or b'"of1"' not in told:
-                told += await follower.chunk() or b""
-        assert told.index(b'"of0"') < told.index(b'"of1"')
-
-
 async def until_listed(asking: RawClient, query: str, ids: set[str]) -> None:
     """Ask until these requests are listed."""
     async with asyncio.timeout(LIMIT_S):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from forebay import shares
-from forebay.gateway.routes import access_logs, dashboard
+from forebay.gateway.routes import dashboard
 from forebay.gateway.routes import jobs as job_routes
 
 from .conftest import OK
@@ -92,7 +92,6 @@ async def test_a_full_queue_of_jobs_says_when_to_come_by_how_often_its_jobs_end(
     [
         (dashboard, "PAGE_STREAMS", "/events"),
         (job_routes, "JOB_STREAMS", "/jobs/1/events"),
-        (access_logs, "LOG_STREAMS", "/admin/logs"),
     ],
 )
 async def test_streams_of_one_key_leave_room_for_the_others(

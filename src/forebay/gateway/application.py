@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
@@ -18,9 +17,6 @@ from forebay.gateway.hot.admission import HOT_ROUTES
 from forebay.gateway.hot.callers import EXPOSED, plain_id
 from forebay.gateway.hot.model_names import nearest
 from forebay.gateway.hot.paths import PATH_BYTES_MAX, spellings
-from forebay.gateway.hot.record_maker import RecordMaker
-from forebay.gateway.hot.user_hash import UserHashes, data_folder, load_key
-from forebay.gateway.routes.access_logs import AccessLogRoutes, LogFeed
 from forebay.gateway.routes.acp import AcpRoutes
 from forebay.gateway.routes.admin import AdminRoutes, GuardRoutes
 from forebay.gateway.routes.dashboard import DashboardRoutes
@@ -109,7 +105,6 @@ def _routes(parts: Parts) -> list[BaseRoute]:
         AdminRoutes(
             authorizer, reader, parts.nodes, parts.node_commands, parts.queue_observer, parts.live
         ),
-        AccessLogRoutes(authorizer, _log_feed(parts), parts.membership, parts.peers),
         KeyRoutes(authorizer, reader, parts.records, parts.keys, parts.live),
         UsageRoutes(authorizer, parts.records),
         GuardRoutes(authorizer, reader, readiness, parts.guarded, parts.nodes),
@@ -121,12 +116,6 @@ def _routes(parts: Parts) -> list[BaseRoute]:
         DashboardRoutes(authorizer, parts.dashboard_feed),
     )  # fmt: skip
     return [route for group in groups for route in group.routes()]
-
-
-def _log_feed(parts: Parts) -> LogFeed:
-    jobs = parts.settings.jobs
-    key = partial(load_key, data_folder(jobs.database, jobs.files_folder))
-    return LogFeed(parts.ended, RecordMaker(UserHashes(key)))
 
 
 class ErrorHandlers:

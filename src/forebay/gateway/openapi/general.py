@@ -93,11 +93,6 @@ OPERATIONS: Final = (
         (*FOR_ADMINS, "not_found")),
     Operation("post", "/admin/reload", "Reload the settings and apply what has changed",
         "Reloaded", FOR_ADMINS),
-    Operation("get", "/admin/logs",
-        "A line of the access log for each request that ends from now on, at any worker or "
-        "gateway, as server-sent events: `hello`, `request`, `lost` and, for those who do not "
-        "answer, `incomplete`",
-        codes=(*FOR_ADMINS, "too_many_connections"), media="text/event-stream"),
     Operation("post", "/guard/nodes",
         "A heartbeat of a guard; the first one registers its node, and is answered 201",
         "GuardHeard", ("guard_refused", "conflict", "shutting_down"), body="GuardBeat",
