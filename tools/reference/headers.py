@@ -13,8 +13,8 @@ PAGE: Final = Path("docs/reference/headers.md")
 SENT: Final = {
     "Authorization": "`Bearer KEY`: a gateway key, where keys are configured. It never "
     "reaches a node; without keys it does, unless the node has a key of its own.",
-    "x-api-key": "The same, as Anthropic's clients send it. Where several are sent they must "
-    "agree.",
+    "x-api-key": "The same, as Anthropic's clients send it. Where several are sent, or one "
+    "several times, all must name the same key.",
     "api-key": "The same on paths that begin with `/openai/`, as Azure's clients send it; not read "
     "elsewhere, and never passed on.",
     "X-Forebay-Priority": "The class: `high`, `normal` or `low`, unless `queue.priorities` "
@@ -212,8 +212,9 @@ from it as it is.
 
 BETWEEN: Final = """
 From a proxy listed in `server.trusted_proxies`, `X-Forwarded-For` says who the client is.
-Requests that carry `Forwarded`, `X-Real-IP`, `X-Client-IP`, `Via`, `X-Forebay-Hop`, or
-anything that begins with `X-Forwarded` (such as `X-Forwarded-Host`) or `CF-`, are not from this
+Requests that carry `Forwarded`, `X-Original-Forwarded-For`, `X-Real-IP`, `X-Client-IP`,
+`X-Cluster-Client-IP`, `True-Client-IP`, `Via`, `X-Forebay-Hop`, or anything that begins with
+`X-Forwarded` (such as `X-Forwarded-Host`), `CF-`, `Fastly-` or `Tailscale-`, are not from this
 machine, so without keys they may not use the routes under `/admin`.
 
 ## What reaches a node

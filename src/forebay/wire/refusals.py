@@ -2,9 +2,9 @@
 
 llhttp in its strict mode refuses what request smuggling needs (both length headers, repeated
 ones, a bare LF, folded headers, blanks before the colon); the rest is refused here: `CONNECT`,
-another version of HTTP, a second Host, none at all, an odd one, a transfer coding that is not
-exactly `chunked`, an expectation that is not `100-continue`, a target that does not start with a
-slash.
+another version of HTTP, a second Host or Origin, no Host, an odd one, a transfer coding that is
+not exactly `chunked`, an expectation that is not `100-continue`, a target that does not start with
+a slash.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _first_line_fault(head: RequestHead) -> Refusal | None:
 
 
 def _headers_fault(head: RequestHead) -> Refusal | None:
-    hosts = 0
+    hosts = origins = 0
     for name, value in head.headers:
         check = _CHECKS.get(name)
         if check is not None:
@@ -66,8 +66,12 @@ def _headers_fault(head: RequestHead) -> Refusal | None:
             fault = check(value)
             if fault is not None:
                 return fault
+        elif name == b"origin":
+            origins += 1
     if hosts > 1 or (hosts == 0 and head.is_http_11):
         return Refusal("invalid_request", "exactly one Host header is needed", "host")
+    if origins > 1:
+        return Refusal("invalid_request", "only one Origin header is allowed", "origin")
     return None
 
 

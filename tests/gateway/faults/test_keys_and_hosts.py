@@ -1,4 +1,4 @@
-"""Rows 61, 62 and 65-67: keys, junk names, pages and foreign hosts."""
+"""Rows 61, 62, 65-67, 82 and 83: keys, junk names, pages, foreign hosts and proxies."""
 
 from __future__ import annotations
 
@@ -102,8 +102,6 @@ def presented(secret: str) -> dict[str, dict[str, str]]:
         "cookie": {"cookie": f"key={secret}; authorization=Bearer {secret}"},
         "proxy": {"proxy-authorization": f"Bearer {secret}"},
         "google": {"x-goog-api-key": secret},
-        "both, one wrong": {"authorization": f"Bearer {secret}", "x-api-key": "wrong"},
-        "both, the other wrong": {"authorization": "Bearer wrong", "x-api-key": secret},
         "nothing": {},
     }
 
@@ -127,6 +125,63 @@ async def test_fault_62_a_key_means_the_same_on_every_route_however_it_is_presen
             else:
                 assert (reply.status, said(reply)) == (401, "unauthorized")
     rig.headers = bearer(ADMIN)
+
+
+async def send_lines(rig: FaultRig, method: str, path: str, *lines: str) -> Reply:
+    """Send a request with header lines that a mapping cannot hold."""
+    client = await rig.client()
+    head = (f"{method} {path} HTTP/1.1", "Host: localhost", "Content-Length: 2", *lines, "", "{}")
+    await client.send("\r\n".join(head).encode())
+    return await client.reply()
+
+
+GOOD, OTHER = f"Authorization: Bearer {FIRST}", f"Authorization: Bearer {SECOND}"
+TWO_SECRETS = [
+    (GOOD, OTHER), (GOOD, f"x-api-key: {SECOND}"), (f"X-API-Key: {FIRST}", f"x-api-key: {SECOND}"),
+    (GOOD, GOOD, OTHER), (GOOD, "Authorization: Basic eA=="), (GOOD, "x-api-key:"),
+    ("Authorization: Basic eA==", f"x-api-key: {FIRST}"), (GOOD, "Authorization: Bearer"),
+    (GOOD, "x-api-key: wrong"), ("Authorization: Bearer wrong", f"x-api-key: {FIRST}"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("lines", TWO_SECRETS)
+async def test_fault_82_headers_that_name_two_secrets_are_400_on_every_route(
+    rig: FaultRig, lines: tuple[str, ...]
+) -> None:
+    await started(rig)
+    for method, path in ROUTES:
+        for order in (lines, lines[::-1]):
+            reply = await send_lines(rig, method, path, *order)
+            assert (reply.status, said(reply)) == (400, "invalid_request")
+        plain = await send_lines(rig, method, path, GOOD)
+        reply = await send_lines(rig, method, path, GOOD, GOOD, f"x-api-key: {FIRST}")
+        assert (reply.status, said(reply)) == (plain.status, said(plain))
+
+
+async def test_fault_82_azure_s_header_names_a_secret_on_azure_s_paths_only(
+    rig: FaultRig,
+) -> None:
+    await started(rig)
+    azure, other = "/openai/deployments/none/chat/completions", f"api-key: {SECOND}"
+    for lines in ((GOOD, other), (other, f"x-api-key: {FIRST}"), (f"api-key: {FIRST}", other)):
+        assert said(await send_lines(rig, "POST", azure, *lines)) == "invalid_request"
+    assert said(await send_lines(rig, "POST", azure, f"api-key: {FIRST}")) == "forbidden"
+    assert said(await send_lines(rig, "GET", "/v1/models", GOOD, other)) is None
+
+
+@pytest.mark.parametrize("name", ["Authorization", "X-API-Key", "api-key"])
+async def test_fault_82_without_keys_one_header_with_two_values_is_400(
+    rig: FaultRig, name: str
+) -> None:
+    node = await rig.node()
+    await rig.start(node, server={"public_status": False})
+    for method, path in ROUTES:
+        reply = await send_lines(rig, method, path, f"{name}: Bearer a", f"{name.lower()}: b")
+        assert (reply.status, said(reply)) == (400, "invalid_request")
+        plain = await send_lines(rig, method, path, "Accept: a", "Accept: b")
+        reply = await send_lines(rig, method, path, f"{name}: a", f"{name.upper()}: a")
+        assert (reply.status, said(reply)) == (plain.status, said(plain))
+    assert node.calls == []
 
 
 @pytest.mark.parametrize("name", ["key", "api_key", "api-key", "token", "access_token", "auth"])
@@ -209,6 +264,11 @@ async def test_fault_66_no_page_shows_a_prompt_and_no_error_is_html(rig: FaultRi
     await call.answer({})
 
 
+FORWARDING = [
+    "x-forwarded-for", "forwarded", "x-real-ip", "via", "True-Client-IP", "CF-Connecting-IP",
+    "X-Client-IP", "X-Cluster-Client-IP", "Fastly-Client-IP", "Tailscale-User-Login",
+    "X-Original-Forwarded-For", "True_Client_IP",
+]  # fmt: skip
 FOREIGN = [
     "evil.test", "evil.test:7800", "127.0.0.1.evil.test", "localhost.evil.test", "10.0.0.1",
     "0.0.0.0", "evil-localhost", "[2001:db8::1]:80", "169.254.169.254", "xn--localhost-x",
@@ -250,13 +310,15 @@ async def test_fault_67_a_page_that_calls_the_port_directly_is_403(
     assert node.calls == []
 
 
-@pytest.mark.parametrize("header", ["x-forwarded-for", "forwarded", "x-real-ip", "via"])
-async def test_fault_67_admin_routes_are_not_for_whom_a_proxy_speaks(
+@pytest.mark.parametrize("header", FORWARDING)
+async def test_fault_83_admin_routes_are_not_for_whom_a_proxy_speaks(
     rig: FaultRig, header: str
 ) -> None:
     node = await rig.node()
     await rig.start(node)
-    reply = await rig.get("/admin/nodes", {header: "127.0.0.1"})
-    assert (reply.status, said(reply)) == (403, "forbidden")
+    for method, path in ROUTES:
+        if path.startswith("/admin"):
+            reply = await send(rig, method, path, {header: "127.0.0.1"})
+            assert (reply.status, said(reply)) == (403, "forbidden")
     for host in ("localhost", "127.0.0.1:9", "[::1]", "app.localhost"):
         assert (await rig.get("/admin/nodes", {"host": host})).status == 200

@@ -35,6 +35,7 @@ SHAPES = {
     "an empty length": POST + HOST + b"Content-Length:\r\n\r\n" + BODY,
     "two hosts": POST + HOST + HOST + LENGTH + b"\r\n" + BODY,
     "two hosts that differ": POST + HOST + b"Host: evil.test\r\n" + LENGTH + b"\r\n" + BODY,
+    "two origins": POST + HOST + b"Origin: http://localhost\r\n" * 2 + LENGTH + b"\r\n" + BODY,
     "no host": POST + LENGTH + b"\r\n" + BODY,
     "bare LF at the end": POST + HOST + LENGTH + b"\n" + BODY,
     "bare LF between": POST + b"Host: localhost\n" + LENGTH + b"\r\n" + BODY,

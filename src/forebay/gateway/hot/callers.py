@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from forebay.core import Arrived, capped_priority, parse_priority
 from forebay.gateway.errors.rendering import preferred_language
-from forebay.gateway.hot.keys import KeyRing, presented_secret
+from forebay.gateway.hot.keys import AZURE_KEYS, CREDENTIALS, KeyRing, presented_secrets
 from forebay.gateway.hot.proxies import is_forwarded
 from forebay.relay.openai import OPENAI
 from forebay.relay.problem import Problem
@@ -180,7 +180,7 @@ class Callers:
         caller.request_id = plain_id(values.get(REQUEST_ID))
         caller.problem = (
             self._host_problem(values)
-            or self._authenticate(caller, values, is_azure=caller.target.startswith(AZURE))
+            or self._authenticate(caller, values)
             or _read_wait(caller, values.get(b"x-forebay-max-wait"))
         )
         self._read_priority(caller, values)
@@ -236,20 +236,21 @@ class Callers:
             return Problem("forbidden_host", "pages of this Origin may not call", "origin")
         return None
 
-    def _authenticate(
-        self, caller: Caller, values: dict[bytes, bytes], *, is_azure: bool
-    ) -> Problem | None:
-        authorization, api_key = values.get(b"authorization"), values.get(b"x-api-key")
+    def _authenticate(self, caller: Caller, values: dict[bytes, bytes]) -> Problem | None:
+        headers = caller.headers
         if not self._keys:
-            if self._keys.sealed or (self._keys.unread and is_forwarded(caller.headers)):
+            if self._keys.sealed or (self._keys.unread and is_forwarded(headers)):
                 return Problem("store_unavailable", "the keys of this gateway are not read yet")
-            caller.credentials = _written(b"authorization", authorization) + _written(
-                b"x-api-key", api_key
-            )
-            return None
-        azure_key = values.get(b"api-key") if is_azure else None
-        secret = presented_secret(authorization, api_key, azure_key)
-        caller.key = self._keys.find(secret) if secret is not None else None
+            caller.credentials = b"".join([_written(n, values.get(n)) for n in CREDENTIALS])
+            if len(values) == len(headers):  # no header is there twice
+                return None
+            each = [presented_secrets(headers, (name,)) for name in AZURE_KEYS]
+            return _two_secrets() if any(len(secrets) > 1 for secrets in each) else None
+        names = AZURE_KEYS if caller.target.startswith(AZURE) else CREDENTIALS
+        secrets = presented_secrets(headers, names)
+        if len(secrets) > 1:
+            return _two_secrets()
+        caller.key = self._keys.find(secrets.pop()) if secrets else None
         if caller.key is None:
             return Problem("unauthorized", "a valid API key is needed")
         key = caller.key
@@ -323,6 +324,11 @@ def _coding(value: bytes) -> bytes:
     names = [name.strip() for name in value.lower().split(b",")]
     named = [b"gzip" if name == b"x-gzip" else name for name in names]
     return b",".join(name for name in named if name not in (b"", b"identity"))
+
+
+def _two_secrets() -> Problem:
+    words = "all headers that carry a key must carry the same one"
+    return Problem("invalid_request", words, "authorization")
 
 
 def _written(name: bytes, value: bytes | None) -> bytes:

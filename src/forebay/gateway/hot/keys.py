@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from forebay.settings import ResolvedKey
+    from forebay.wire.heads import Headers
+
+CREDENTIALS: Final = (b"authorization", b"x-api-key")
+AZURE_KEYS: Final = (*CREDENTIALS, b"api-key")  # the last one counts on Azure's paths only
 
 
 class KeyRing:
@@ -73,16 +77,18 @@ class KeyRing:
         return key
 
 
-def presented_secret(authorization: bytes | None, *api_keys: bytes | None) -> bytes | None:
-    """Return the key that a caller presents: a bearer token, or what headers of their own say.
+def presented_secrets(headers: Headers, names: tuple[bytes, ...]) -> set[bytes]:
+    """Return the secrets that all headers of those names present; more than one is an error.
 
-    All must agree where several are given: whoever checks one must not be fooled by the other.
+    A proxy that checks one header, or the first of several lines, must not be fooled by another.
     Keys in the query are not read; they end up in logs.
     """
-    given = {key.strip() for key in api_keys if key is not None}
-    if authorization is not None:
-        scheme, _, token = authorization.partition(b" ")
-        if scheme.lower() != b"bearer":
-            return None
-        given.add(token.strip())
-    return given.pop() if len(given) == 1 else None
+    return {_secret(name, value) for name, value in headers if name in names}
+
+
+def _secret(name: bytes, value: bytes) -> bytes:
+    """Return a bearer token, or what a header of its own holds; of any other scheme, no key."""
+    if name != b"authorization":
+        return value
+    scheme, _, token = value.partition(b" ")
+    return token.strip() if scheme.lower() == b"bearer" else b"authorization: " + value

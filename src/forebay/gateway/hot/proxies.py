@@ -15,7 +15,9 @@ HOPS_MAX = 16
 HOP: Final = "x-forebay-hop"
 """The header of a request that another gateway forwards for one of its clients."""
 FORWARDING: Final = (
-    b"forwarded", b"x-forwarded", b"x-real-ip", b"x-client-ip", b"cf-", b"via", HOP.encode()
+    b"forwarded", b"x-forwarded", b"x-original-forwarded-for", b"x-real-ip", b"x-client-ip",
+    b"x-cluster-client-ip", b"true-client-ip", b"cf-", b"fastly-", b"tailscale-", b"via",
+    HOP.encode(),
 )  # fmt: skip
 """Prefixes of the headers by which proxies say that they act for someone else."""
 
