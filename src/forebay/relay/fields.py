@@ -25,6 +25,7 @@ from forebay.relay.members import (
     MEMBERS_MAX,
     UNREADABLE,
     InvalidBody,
+    given_twice,
     read_names,
     scan_members,
     too_many,
@@ -105,11 +106,14 @@ class BodyReading(NamedTuple):
 class FieldsReader:
     """Reads one family's bodies into its struct of fields."""
 
-    def __init__(self, struct: type[msgspec.Struct], nested: tuple[str, str] = ("", "")) -> None:
+    def __init__(
+        self, struct: type[msgspec.Struct], nested: tuple[str, str] = ("metadata", "user_id")
+    ) -> None:
         """Read into `struct`; `nested` names a member that is an object, and what is read of it."""
         self._decode_struct: Callable[[bytes], Any] = msgspec.json.Decoder(struct).decode
         self._outer, inner = nested
-        self._rule = _Names([field.encode_name for field in msgspec.structs.fields(struct)])
+        fields = [field.encode_name for field in msgspec.structs.fields(struct)]
+        self._rule = _Names([*fields, self._outer])
         self._inner_rule = _Names([inner], f"{self._outer}.")
         self._good_inside: set[bytes] = set()
         """Nested objects that have been looked at: a client sends the same ones again."""
@@ -233,8 +237,7 @@ class _Names:
         return ""
 
     def refuse_twice(self, name: str) -> InvalidBody:
-        path = self._path + name
-        return InvalidBody(f"`{path}` is given more than once", path)
+        return given_twice(self._path + name)
 
     def _look_at(self, name: str) -> None:
         if name in self._known:

@@ -132,6 +132,23 @@ def read_names(body: bytes) -> list[str]:
     return _seen.names
 
 
+def read_members(body: bytes) -> Generator[int, None, dict[str, msgspec.Raw]]:
+    """Return the members of an object, in slices; raises InvalidBody, also for a name twice."""
+    members: dict[str, msgspec.Raw] = {}
+    for found in scan_members(body):
+        if isinstance(found, int):
+            yield found
+            continue
+        quoted, start, end = found
+        name = msgspec.json.decode(quoted, type=str)
+        if name in members:
+            raise given_twice(name)
+        members[name] = msgspec.Raw(body[start:end])
+        if len(members) > MEMBERS_MAX:
+            raise too_many()
+    return members
+
+
 def check_depth(body: bytes) -> Generator[int, None, None]:
     """Refuse, in slices, what is nested too deeply and was read by msgspec; raises InvalidBody."""
     depth_max = DEPTH_MAX + 1  # with the outermost object
@@ -142,6 +159,12 @@ def check_depth(body: bytes) -> Generator[int, None, None]:
 def too_many() -> InvalidBody:
     """Return the refusal of an object that has too many members."""
     return InvalidBody(f"the body has more than {MEMBERS_MAX} members")
+
+
+def given_twice(name: str) -> InvalidBody:
+    """Return the refusal of a member of which a second reader may take the other value."""
+    name = name[:64]
+    return InvalidBody(f"`{name}` is given more than once", name)
 
 
 def decode_json(decoder: msgspec.json.Decoder[T], body: bytes) -> T:

@@ -82,6 +82,11 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
     "other capitals, escaped": (b'{"model":"m","\\u004dodel":"n"}', "model"),
     "a long s": ('{"model":"m","\u017ftream":true}'.encode(), "stream"),
     "other capitals in a large one": (b'{"model":"m",%b"MODEL":"n"}' % PAD, "model"),
+    "metadata's user twice": (
+        b'{"model":"m","metadata":{"user_id":"a","user\\u005fid":"b"}}', "metadata.user_id"),
+    "metadata's user in other capitals, in a large one": (
+        b'{"model":"m",%b"metadata":{"User_Id":"a"}}' % PAD, "metadata.user_id"),
+    "metadata twice": (b'{"model":"m","metadata":{},"metadata":{"user_id":"a"}}', "metadata"),
     "bad UTF-8 in what we skip": (b'{"model":"m","x":"\xff\xfe"}', "body"),
     "bad UTF-8 in a name": (b'{"model":"m","\xc3\x28":1}', "body"),
     "overlong UTF-8": (b'{"model":"m","x":"\xc0\xaf"}', "body"),
@@ -127,12 +132,52 @@ async def test_fault_57_a_malformed_body_is_400_and_names_the_field(
     assert len(node.calls) == 1
 
 
+CALL = b'{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"model":"m"},"method":"x"}'
+TWICE = {
+    "/jobs": (b'{"type":"chat","params":{"model":"m"},"type":"chat"}', "type"),
+    "/jobs?large": (b'{"type":"chat","params":{},"params":{"x":"%b"}}' % PAD[8:-3], "params"),
+    "/jobs?inside": (
+        b'{"type":"chat","params":{"model":"m","metadata":{"user_id":"","user_id":""}}}',
+        "params.metadata.user_id",
+    ),
+    "/session": (b'{"model":"m","mod\\u0065l":"n"}', "model"),
+    "/v1/batches": (
+        b'{"endpoint":"x","input_file_id":"a","completion_window":"24h","endpoint":"y"}',
+        "endpoint",
+    ),
+    "/admin/nodes": (b'{"name":"n2","url":"http://127.0.0.1:1","url":"http://x"}', "url"),
+    "/admin/keys": (b'{"name":"new","admin":true,"name":"other"}', "name"),
+}
+
+
+@pytest.mark.parametrize("path", TWICE)
+async def test_fault_57_a_member_that_is_given_twice_is_400_in_bodies_of_our_own(
+    rig: FaultRig, path: str
+) -> None:
+    await rig.start(await rig.node())
+    body, field = TWICE[path]
+    assert error(await rig.get(path, method="POST", body=body)) == (400, "invalid_request", field)
+    assert len((await rig.get("/admin/nodes")).json["data"]) == 1
+    assert (await rig.get("/jobs")).json["data"] == []
+
+
+async def test_fault_57_a_call_with_a_member_given_twice_is_400_in_its_own_dialect(
+    rig: FaultRig,
+) -> None:
+    await rig.start(await rig.node())
+    reply = await rig.get("/acp", method="POST", body=CALL)
+    assert (reply.status, reply.json["error"]["code"]) == (400, -32600)
+    assert "`method`" in reply.json["error"]["message"]
+
+
 DIGITS = b"9" * 1_000_000
 HARMLESS = {
     "1e6 digits in what we skip": b'{"model":"m","x":[%b]}' % DIGITS,
     "4e5 digits in what we skip": b'{"model":"m","x":[%b]}' % DIGITS[:400_000],
     "a huge exponent": b'{"model":"m","max_tokens":1e308,"x":1e999999}',
     "names twice that we do not read": b'{"model":"m","x":1,"x":2,"y":{"model":1,"model":2}}',
+    "names twice in metadata": b'{"model":"m","metadata":{"user_id":"a","x":1,"x":2}}',
+    "metadata that is a text": b'{"model":"m","metadata":"user_id"}',
     "escaped names once": b'{"mod\\u0065l":"m","\\u0075ser":"u"}',
     "names with capitals further down": (
         b'{"model":"m","tools":[{"properties":{"Model":{},"MODEL":{},"model":{}}}]}'

@@ -83,7 +83,8 @@ async def test_a_body_that_is_slow_to_make_into_objects_is_refused() -> None:
 
 
 async def test_numbers_that_are_slow_to_read_are_read_like_others() -> None:
-    assert await decode_body(b"[5e-324, 1.5, 1e400, 7]", list[Any]) == [5e-324, 1.5, inf, 7]
+    body = b'{"x": [5e-324, 1.5, 1e400, 7]}'
+    assert await decode_body(body, dict[str, Any]) == {"x": [5e-324, 1.5, inf, 7]}
 
 
 async def test_only_what_is_kept_as_it_is_may_be_large() -> None:

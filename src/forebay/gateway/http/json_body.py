@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -12,8 +13,8 @@ from forebay.gateway.errors.http_error import HttpError, invalid
 from forebay.gateway.hot.asgi_bridge import BODY_ROOM
 from forebay.relay.fields import INLINE_BYTES, text_bytes
 from forebay.relay.json_text import outside_texts
-from forebay.relay.members import MEMBERS_MAX, InvalidBody, scan_members, too_many
-from forebay.wire.refusals import BUSY
+from forebay.relay.members import InvalidBody, read_members
+from forebay.wire.refusals import BUSY, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Generator
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+LATE: Final = Refusal("request_timeout", "the body took too long")
 VALUES_MAX: Final = 4096
 """How many values a large body may hold that is decoded whole: about 2 ms of work."""
 
@@ -35,58 +37,47 @@ class RequestReader:
 
     async def read(self, request: Request, bytes_max: int) -> bytes:
         """Read a body once there is memory for it; raises HttpError."""
+        length = request.headers.get("content-length", "")
+        size_bytes = min(int(length), bytes_max) if length.isdigit() else bytes_max
+        if size_bytes if length else "transfer-encoding" in request.headers:
+            await self.reserve(request, size_bytes)
         body = bytearray()
-        has_room = False
-        try:
-            async with asyncio.timeout(self.limit_s):
-                await _take_room(request, bytes_max)
-                has_room = True
-                async for piece in request.stream():
-                    body += piece
-                    if len(body) > bytes_max:
-                        words = f"the body is larger than {bytes_max} bytes"
-                        raise HttpError("body_too_large", words)
-        except TimeoutError:
-            if not has_room:
-                raise HttpError(BUSY.code, BUSY.message) from None
-            raise HttpError("request_timeout", "the body took too long") from None
-        except ClientDisconnect:
-            raise HttpError("request_timeout", "the client left") from None
+        async with self._in_time():
+            async for piece in request.stream():
+                body += piece
+                if len(body) > bytes_max:
+                    words = f"the body is larger than {bytes_max} bytes"
+                    raise HttpError("body_too_large", words)
         return bytes(body)
 
     async def whole(self, request: Request) -> bytes:
         """Return a body, which the request keeps; raises HttpError where it takes too long."""
-        try:
-            async with asyncio.timeout(self.limit_s):
-                return await request.body()
-        except TimeoutError:
-            raise HttpError("request_timeout", "the body took too long") from None
-        except ClientDisconnect:
-            raise HttpError("request_timeout", "the client left") from None
+        async with self._in_time():
+            return await request.body()
 
     async def pieces(self, request: Request) -> AsyncIterator[bytes]:
         """Yield a body as it comes; raises HttpError where the next piece takes too long."""
         stream = request.stream()
         while True:
-            try:
-                async with asyncio.timeout(self.limit_s):
-                    piece = await anext(stream, None)
-            except TimeoutError:
-                raise HttpError("request_timeout", "the body took too long") from None
-            except ClientDisconnect:
-                raise HttpError("request_timeout", "the client left") from None
+            async with self._in_time():
+                piece = await anext(stream, None)
             if piece is None:
                 return
             if piece:
                 yield piece
 
     async def reserve(self, request: Request, size_bytes: int) -> None:
-        """Wait for memory for a body that is passed on; raises HttpError."""
+        """Wait for memory for a body; it is released when the request ends. Raises HttpError."""
+        async with self._in_time(BUSY):
+            await take_room(request, size_bytes)
+
+    @asynccontextmanager
+    async def _in_time(self, late: Refusal = LATE) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(self.limit_s):
-                await take_room(request, size_bytes)
+                yield
         except TimeoutError:
-            raise HttpError(BUSY.code, BUSY.message) from None
+            raise HttpError(late.code, late.message) from None
         except ClientDisconnect:
             raise HttpError("request_timeout", "the client left") from None
 
@@ -95,14 +86,6 @@ class RequestReader:
     ) -> T:
         """Read a body and decode it, as `decode_body` does."""
         return await decode_body(await self.read(request, bytes_max), type, as_it_is)
-
-
-async def _take_room(request: Request, bytes_max: int) -> None:
-    """Wait for memory for a body; it is released when the request ends."""
-    length = request.headers.get("content-length", "")
-    size_bytes = min(int(length), bytes_max) if length.isdigit() else bytes_max
-    if size_bytes if length else "transfer-encoding" in request.headers:
-        await take_room(request, size_bytes)
 
 
 async def take_room(request: Request, size_bytes: int) -> None:
@@ -130,18 +113,20 @@ async def decode_body(body: bytes, type: type[T], as_it_is: str = "") -> T:
     msgspec takes 11 to 17 µs for some (`5e-324`), Python half of one.
     """
     try:
-        decoder = msgspec.json.Decoder(type, float_hook=float)
+        kept = None
         if len(body) <= INLINE_BYTES:
             body.decode()
-            return decoder.decode(body)
-        if not as_it_is:
+        elif not as_it_is:
             await in_turns(check_text(body))
-            return decoder.decode(body)
-        members = await in_turns(_members(body))
-        kept = members.pop(as_it_is, None)
-        if sum(len(bytes(raw)) for raw in members.values()) > INLINE_BYTES:
-            raise invalid(f"only `{as_it_is}` may be large", "body")
-        decoded = decoder.decode(msgspec.json.encode(members))
+        else:
+            await in_turns(text_bytes(body))
+            members = await in_turns(read_members(body))
+            kept = members.pop(as_it_is, None)
+            if sum(len(bytes(raw)) for raw in members.values()) > INLINE_BYTES:
+                raise invalid(f"only `{as_it_is}` may be large", "body")
+            body = msgspec.json.encode(members)
+        decoded = msgspec.json.Decoder(type, float_hook=float).decode(body)
+        await in_turns(read_members(body))  # for names that come twice
         if kept is not None:
             setattr(decoded, as_it_is, kept)
         return decoded
@@ -150,7 +135,7 @@ async def decode_body(body: bytes, type: type[T], as_it_is: str = "") -> T:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise invalid("the body is not valid JSON", "body") from None
     except InvalidBody as error:
-        raise invalid(str(error), "body") from None
+        raise invalid(str(error), error.param) from None
 
 
 def check_text(body: bytes) -> Generator[int, None, None]:
@@ -162,21 +147,6 @@ def check_text(body: bytes) -> Generator[int, None, None]:
         if values > VALUES_MAX:
             raise InvalidBody(f"the body holds more than {VALUES_MAX} values")
         yield len(outside)
-
-
-def _members(body: bytes) -> Generator[int, None, dict[str, msgspec.Raw]]:
-    """Return the members of an object; raises InvalidBody where it is none, or too deep."""
-    yield from text_bytes(body)
-    members: dict[str, msgspec.Raw] = {}
-    for found in scan_members(body):
-        if isinstance(found, int):
-            yield found
-            continue
-        quoted, start, end = found
-        members[msgspec.json.decode(quoted, type=str)] = msgspec.Raw(body[start:end])
-        if len(members) > MEMBERS_MAX:
-            raise too_many()
-    return members
 
 
 def convert_fields(fields: dict[str, Any], type: type[T]) -> T:

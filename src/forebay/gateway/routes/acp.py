@@ -22,7 +22,7 @@ from forebay.gateway.http.json_body import check_text, in_turns
 from forebay.gateway.http.sse import while_connected
 from forebay.gateway.routes.json_answer import json_answer
 from forebay.gateway.routes.sessions import BODY_BYTES_MAX
-from forebay.relay.members import InvalidBody
+from forebay.relay.members import InvalidBody, read_members
 from forebay.sessions.errors import PromptQueueFull, SessionRejected
 
 if TYPE_CHECKING:
@@ -92,6 +92,11 @@ class AcpRoutes:
             given = _DECODER.decode(body)
         except (msgspec.DecodeError, InvalidBody, RecursionError):
             return _answered(_failed(None, RpcError(PARSE_ERROR, "the body is not valid JSON")))
+        try:
+            if isinstance(given, dict):
+                await in_turns(read_members(body))
+        except InvalidBody as error:
+            return json_answer(_failed(None, RpcError(INVALID_REQUEST, str(error))), 400)
         if not isinstance(given, list):
             (answer,) = await while_connected(request, self._all([given], caller, request))
             return _answered(answer)
