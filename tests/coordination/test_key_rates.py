@@ -36,6 +36,17 @@ def test_replicas_share_one_rate_and_are_told_how_it_stands() -> None:
     assert last.rate.remaining_requests == 0
 
 
+def test_what_takes_no_slot_counts_in_the_one_rate_too() -> None:
+    fleet = pair.LocalFleet()
+    one, two = fleet.join("one-1", GPU), fleet.join("two-1", GPU)
+    for number in range(4):
+        one.post(Arrived(f"a{number}", "", key="k"), fleet, settle=True)
+        two.post(Arrived(f"b{number}", "", key="k"), fleet, settle=True)
+    actions = [action for action in one.actions + two.actions if isinstance(action, Reject)]
+    assert sorted(action.code for action in actions) == ["counted"] * 6 + ["rate_limited"] * 2
+    assert [*one.follower.tickets, *two.follower.tickets] == []
+
+
 def test_a_key_with_a_rate_takes_no_lent_slot() -> None:
     ours = BorrowedSlots(PACED)
     ours.change(GPU, 0.0)

@@ -17,6 +17,7 @@ from forebay.core.positions import (
     refused_place,
     youngest_place,
 )
+from forebay.core.rates import Claim
 from forebay.core.retries import NOWHERE
 from forebay.errors import InvariantBroken
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from forebay.core.fairness import WaitQueue
     from forebay.core.lanes import Lane
     from forebay.core.nodes import Node
-    from forebay.core.rates import Claim
     from forebay.core.waits import Place
 
 REASONS: dict[str, str] = {
@@ -178,21 +178,22 @@ class Arrivals:
         self._wait_or_refuse(arrival, lane)
         return True
 
-    def _is_refused_by_rate(self, arrival: Arrived, lane: Lane) -> bool:
+    def _is_refused_by_rate(self, arrival: Arrived, lane: Lane | None) -> bool:
         """Refuse at once what its key's rate does not let start within its wait limit.
 
-        Those of the key that wait already go first. One that may not wait at all has no time.
+        Those of the key that wait already go first. One that may not wait at all has no time, nor
+        has one without a lane, which takes no slot and uses no tokens.
         """
         book = self._book
         rate = book.paced.get(arrival.key)
         if rate is None:
             return False
-        tokens = book.charging.tokens_of(lane, arrival)
+        tokens = 0.0 if lane is None else book.charging.tokens_of(lane, arrival)
         wait_s = book.rates.newcomer_wait_s(rate, tokens, book.rank_of(arrival), book.now_s)
         limit_s = book.options.wait_s_max
         if arrival.max_wait_s is not None:
             limit_s = min(limit_s, arrival.max_wait_s)
-        if book.bounds.lets_wait(arrival) is not None:
+        if lane is None or book.bounds.lets_wait(arrival) is not None:
             limit_s = 0.0
         if wait_s == 0.0 or wait_s < limit_s:  # what would start at its limit expires then
             return False
@@ -266,6 +267,13 @@ class Arrivals:
 
     def _lane_worth_waiting_for(self, arrival: Arrived, lane: Lane | None) -> Lane | None:
         """Return where an arrival should wait that no node can take now, or None: it is refused."""
+        if not arrival.model:  # it takes no slot, and there is no line for it
+            rate = self._book.paced.get(arrival.key)
+            if not self._is_refused_by_rate(arrival, None):
+                if rate is not None:
+                    rate.charge(Claim(rate, 0.0), 1, 0.0, self._book.now_s)
+                self._book.actions.append(Reject(arrival.id, "counted"))
+            return None
         code = self._unroutable(arrival, lane)
         if code is not None:
             self.refuse(arrival, code, lane)

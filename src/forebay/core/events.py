@@ -21,6 +21,8 @@ class Arrived(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     id: str
     """Unique among everything unfinished; a second one alive is a bug of the caller."""
     model: str
+    """"" takes no slot and only counts in the rate of its key. Answered at once by a `Reject`:
+    `counted`, or `rate_limited` where the key is over its rate."""
     family: Family = "openai"
     user: str = ""
     """Whom fairness is between."""

@@ -100,7 +100,7 @@ def _routes(parts: Parts) -> list[BaseRoute]:
         ModelRoutes(authorizer, parts.nodes, parts.models),
         ModelQueryRoutes(
             authorizer, reader, readiness, parts.live, parts.admission, parts.models, parts.nodes,
-            parts.accounting,
+            parts.accounting, parts.relay,
         ),
         AdminRoutes(
             authorizer, reader, parts.nodes, parts.node_commands, parts.queue_observer, parts.live

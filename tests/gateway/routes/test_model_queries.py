@@ -10,6 +10,9 @@ import pytest
 from forebay import __version__
 from forebay.gateway.routes.model_queries import BACKOFF_S
 
+from ..conftest import OK
+from ..hot.test_users_and_keys import A, B, key, start
+
 if TYPE_CHECKING:
     from forebay.testing import Reply
 
@@ -230,6 +233,27 @@ async def test_they_are_counted(rig: Rig) -> None:
     text = (await rig.get("/metrics")).body.decode()
     assert 'forebay_requests_total{outcome="served",route="/tokenize"} 1.0' in text
     assert 'forebay_requests_total{outcome="invalid_request",route="/tokenize"} 1.0' in text
+
+
+async def test_they_count_in_the_rate_of_their_key_and_do_not_wait_for_it(rig: Rig) -> None:
+    node = await rig.node()
+    await start(rig, node, keys=[key("a", requests_per_minute=3), key("b")])
+    _, running = await rig.run(node, headers=A)
+    for path in (TOKENIZE, COUNT):
+        client = await ask(rig, path, b'{"model": "m"}', A)
+        await (await node.next_call()).answer(TOKENS)
+        assert (await client.reply()).status == 200
+    [late] = await rig.line_up(1, headers=A)  # it is first to get what the rate gives
+    refused = await (await ask(rig, "/detokenize", b'{"model": "m"}', A)).reply()
+    assert (*code(refused), refused.headers["retry-after"]) == (429, "rate_limited", "40")
+    client = await ask(rig, TOKENIZE, b'{"model": "m"}', B)
+    await (await node.next_call()).answer(TOKENS)
+    assert (await client.reply()).status == 200
+    await running.answer(OK)
+    rig.clock.advance(20.1)
+    await (await node.next_call()).answer(OK)
+    assert (await late.reply()).status == 200
+    assert not rig.gateway.parts.relay.reservations
 
 
 async def test_the_version_is_ours_and_what_runs_is_a_union(rig: Rig) -> None:

@@ -27,7 +27,7 @@ CODES_OF_INFERENCE: Final = (
 
 CODES_OF_FREE: Final = (
     "unauthorized", "forbidden", "model_not_found", "route_not_supported", "queue_full",
-    "cancelled", "node_failed", "model_loading", "no_node", "shutting_down",
+    "rate_limited", "cancelled", "node_failed", "model_loading", "no_node", "shutting_down",
 )  # fmt: skip
 ON_FREE: Final = ("X-Forebay-Max-Wait", "X-Request-Id", "Accept-Language")
 

@@ -1,8 +1,9 @@
 """Queries about a model that do not run it, such as `/tokenize` and `/api/show`: no slot is taken.
 
-They bypass the queue and go to any online node that has the model, and to the next one where that
-fails. While all nodes of the model are starting, loading or briefly offline, queries wait as other
-requests do. Concurrency per node is bounded; a query ends when its client disconnects.
+They count in the requests per minute of their key, bypass the queue and go to any online node that
+has the model, and to the next one where that fails. While all nodes of the model are starting,
+loading or briefly offline, queries wait as other requests do. Concurrency per node is bounded; a
+query ends when its client disconnects.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.responses import Response
 from starlette.routing import Route
 
+from forebay.core import Arrived
 from forebay.errors import BackendFailed
 from forebay.gateway.errors.http_error import HttpError, invalid, shutting_down
 from forebay.gateway.hot.admission import FAMILIES
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from forebay.nodes.backend import Backend
     from forebay.nodes.registry import Nodes
     from forebay.relay.family import Family
+    from forebay.relay.relay import Relay
+    from forebay.relay.reservation import Reservation
     from forebay.wire.fetch import Fetched
 
 CONCURRENT_MAX: Final = 16
@@ -71,6 +75,16 @@ class ModelQuery:
         """Whether a node has just rejected it as too busy."""
 
 
+class _Counted(asyncio.Future[Problem | None]):
+    """Why a query is over its key's rate, or that it is not."""
+
+    def granted(self, _: Reservation) -> None:
+        self.set_result(None)
+
+    def refused(self, _: Reservation, problem: Problem) -> None:
+        self.set_result(None if problem.code == "counted" else problem)
+
+
 @dataclass(frozen=True)
 class ModelQueryRoutes:
     """`/tokenize`, `/detokenize`, `/v1/messages/count_tokens`, `/api/show`."""
@@ -83,6 +97,7 @@ class ModelQueryRoutes:
     models: ModelNames
     nodes: Nodes
     accounting: Accounting
+    relay: Relay
     _concurrent: dict[str, asyncio.Semaphore] = field(default_factory=dict)
     """By node."""
 
@@ -98,6 +113,7 @@ class ModelQueryRoutes:
             code = "internal_error"
             try:
                 asked = await self._read(request, family, route)
+                await self._count(asked)
                 answered = await while_connected(request, self._relayed(asked), "cancelled")
                 code = "served" if answered.status_code < 400 else "passed_through"
                 return answered
@@ -125,6 +141,21 @@ class ModelQueryRoutes:
             body = replace_model(body, find_model(body, name), model)
         caller.family, caller.route = family, route
         return ModelQuery(caller, self.admission.unique_id(caller.request_id), model, body)
+
+    async def _count(self, asked: ModelQuery) -> None:
+        """Count a query in the rate of its key; raises HttpError where that is used up."""
+        key = asked.caller.key
+        if key is None or not key.limits.requests_per_minute:
+            return
+        counted = _Counted()
+        arrival = Arrived(self.admission.unique_id(""), "", key=key.owner)
+        reservation = self.relay.reserve(arrival, counted)
+        try:
+            await asyncio.wait([counted])
+        finally:
+            reservation.give_up()
+        if (problem := counted.result()) is not None:
+            raise HttpError.of(problem)
 
     def _only_model(self, caller: Caller, family: Family) -> str:
         """Return the default where no model is named: the only one; raises HttpError."""
@@ -173,30 +204,26 @@ class ModelQueryRoutes:
 
     def _nodes(self, asked: ModelQuery) -> list[Backend]:
         """Return the nodes that can answer, those with the model loaded first."""
-        found = [
+        found = [backend for backend in self._able(asked) if backend.told.state == "online"]
+        return sorted(found, key=lambda one: asked.model not in (one.told.loaded or (asked.model,)))
+
+    def _able(self, asked: ModelQuery) -> list[Backend]:
+        """Return the nodes that have the model and the route, whatever their state."""
+        return [
             backend
             for backend in self.nodes
-            if backend.told.state == "online"
-            and asked.model in backend.told.models
+            if asked.model in backend.told.models
             and asked.family.name in backend.told.families
             and not backend.lacks(asked.route, asked.model)
         ]
-        return sorted(found, key=lambda one: asked.model not in (one.told.loaded or (asked.model,)))
 
     def _may_come(self, asked: ModelQuery) -> bool:
         """Say whether a node that may answer is starting, loading or briefly offline."""
         nodes = self.nodes
-        if nodes.is_starting():
-            return True
-        return any(
-            asked.model in backend.told.models
-            and asked.family.name in backend.told.families
-            and not backend.lacks(asked.route, asked.model)
-            and (
-                backend.told.state in ("online", "loading")
-                or nodes.now_s() - backend.state_since_s < nodes.offline_wait_s
-            )
-            for backend in nodes
+        return nodes.is_starting() or any(
+            backend.told.state in ("online", "loading")
+            or nodes.now_s() - backend.state_since_s < nodes.offline_wait_s
+            for backend in self._able(asked)
         )
 
     def _why_not(self, asked: ModelQuery) -> Problem:
