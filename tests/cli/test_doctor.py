@@ -95,6 +95,15 @@ async def test_doctor_finds_nothing_wrong_with_a_machine_that_is_well(desk: Desk
     assert f"No problems, no warnings. Start the gateway with: {start}" in done.stdout
 
 
+async def test_doctor_warns_of_a_key_that_names_users_beside_other_keys() -> None:
+    trusted = '{name="web", key_env="K_WEB", trust_user=true}'
+    other = '{name="b", key_env="K_B"}'
+    for keys, states in ((trusted, ["ok"]), (f"{other}, {trusted}", ["ok", "warning"])):
+        found = (await checks("--set", f"keys=[{keys}]", K_WEB="sk-1", K_B="sk-2"))["settings"]
+        assert [state for state, _, _ in found] == states
+    assert "keys[1].trust_user: web may invent users" in found[1][1]
+
+
 async def test_doctor_knows_a_gateway_on_the_port_from_another_program(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from forebay import __version__
 from forebay.build import describe_build
 from forebay.nodes.sim.engine import SimOptions
+from forebay.testing import FakeNode
 from harness.polling import pause
 from harness.preloaded import COMMAND
 
@@ -44,6 +45,17 @@ async def test_the_first_answer_comes_through_and_the_console_says_what_to_try(
     line = await gateway.says('"outcome":"served"')
     assert PROMPT not in gateway.text, "no prompt is ever logged"
     assert reply.headers["x-request-id"] in line
+
+
+async def test_the_console_says_who_finds_its_slots_and_why_others_are_offline(
+    shell: Shell,
+) -> None:
+    gone = [word for port in range(1, 13) for word in ("--node", f"http://127.0.0.1:{port}")]
+    async with FakeNode(kind="ollama") as node:
+        gateway, _ = await shell.serve("--node", node.url, *gone)
+    assert ": online, finding how many slots, 1 model\n" in gateway.text
+    [line] = [line for line in gateway.text.splitlines() if "offline: " in line]
+    assert line.endswith("127.0.0.1-10 and 2 more (cannot connect: Connection refused)")
 
 
 async def test_the_console_says_so_where_the_store_is_out_of_reach(shell: Shell) -> None:

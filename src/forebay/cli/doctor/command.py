@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from forebay.cli.doctor.finding import Finding
-    from forebay.settings import LoadedSettings
+    from forebay.settings import LoadedSettings, Settings, SettingsProblem
 
 COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
@@ -64,8 +64,21 @@ def _of_settings(loaded: LoadedSettings) -> Iterable[Finding]:
     yield fine("settings", place)
     for each in placed(environment_problems(loaded.settings), loaded):
         yield problem("settings", f"{each.key}: {each.wrong}", each.instead)
-    for each in placed(risks(loaded.settings), loaded):
+    for each in placed([*risks(loaded.settings), *_trusted_keys(loaded.settings)], loaded):
         yield warning("settings", f"{each.key}: {each.wrong}", each.instead)
+
+
+def _trusted_keys(settings: Settings) -> Iterable[SettingsProblem]:
+    """Look for keys that name users at will beside others; only here, because it may be meant."""
+    from forebay.settings import SettingsProblem
+
+    for index, key in enumerate(settings.keys):
+        if key.trust_user and len(settings.keys) > 1:
+            yield SettingsProblem(
+                f"keys[{index}].trust_user",
+                f"{key.name} may invent users, and each takes turns like the user of another key",
+                "give this key only to a program that names real users",
+            )
 
 
 def _of_the_machine(loaded: LoadedSettings) -> Iterable[Finding]:

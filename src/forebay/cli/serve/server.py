@@ -20,6 +20,7 @@ from forebay import __version__
 from forebay.build import describe_build
 from forebay.cli.invocation import local_url, with_url
 from forebay.cli.output.console import counted, say
+from forebay.cli.output.text import printable
 from forebay.cli.serve.event_loop import loop_factory
 from forebay.clock import LoopClock
 from forebay.errors import BackendFailed, InvariantBroken
@@ -35,18 +36,20 @@ from forebay.settings.places import DATABASE_HERE, make_data_folder, state_folde
 from forebay.settings.review import risks
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Iterable
 
     from forebay.cli.serve.arguments import ServeArguments
     from forebay.coordination.workers.parent_link import ParentLink
     from forebay.gateway.hot.access_log import LogStream
     from forebay.gateway.workers.seat import Seat
+    from forebay.nodes.backend import Backend
     from forebay.settings import Settings
 
 logger = logging.getLogger("forebay.serve")
 
 T = TypeVar("T")
 
+NAMES_SHOWN = 10  # of nodes that are offline for the same reason when the gateway starts
 SWITCH_S = 0.0005
 """How long a thread that reads a large body may hold up the event loop at a time."""
 M_ARENA_MAX = -8
@@ -272,12 +275,8 @@ def _greet(gateway: Gateway, defaults: DefaultNodes | None) -> None:
     say(f"  version {__version__}, {describe_build()}")
     if defaults is not None:
         say(f"  nodes: {defaults.explanation}")
-    for backend in gateway.parts.nodes:
-        told = backend.told
-        say(
-            f"  node {backend.name}: {told.state}, {counted(told.slots, 'slot')}, "
-            f"{counted(len(told.models), 'model')}"
-        )
+    for line in _about_nodes(gateway.parts.nodes):
+        say(line)
     if words := _about_data(settings):
         say(f"  data: {words}")
     if settings.guard.token_env:
@@ -297,6 +296,21 @@ def _greet(gateway: Gateway, defaults: DefaultNodes | None) -> None:
     chat = with_url("chat", url) + (" --key-env VAR" if gateway.parts.keys else "")
     say(f"  {chat}  to talk with it in a terminal")
     say("")
+
+
+def _about_nodes(nodes: Iterable[Backend]) -> Iterable[str]:
+    """Describe each node, those that are offline for the same reason together."""
+    offline: dict[str, list[str]] = {}
+    for backend in nodes:
+        told = backend.told
+        if told.state == "offline":
+            offline.setdefault(backend.last_error or "no answer yet", []).append(backend.name)
+            continue
+        slots = "finding how many slots" if backend.finds_slots else counted(told.slots, "slot")
+        yield f"  node {backend.name}: {told.state}, {slots}, {counted(len(told.models), 'model')}"
+    for why, names in offline.items():
+        more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+        yield f"  offline: {', '.join(names[:NAMES_SHOWN])}{more} ({printable(why)})"
 
 
 def _about_data(settings: Settings) -> str:
