@@ -41,11 +41,12 @@ APT := command -v apt-get >/dev/null && test "$$(id -u)" = 0 && apt-get update -
 	  || echo "the tests of a rolling restart need HAProxy: install the package 'haproxy'"
 	@touch $@
 
+# `exec`: make hands a SIGTERM to its own child only, and a shell between would end and leave the gateway behind.
 run: .venv/.run  ## start the gateway, with a small real model if you run none: make run [ARGS="--port 7801"]
-	@PYTHONPATH=$$($(BIN)/python tools/compile.py --fresh) $(BIN)/forebay serve $(ARGS)  # compiled, after make compile
+	@exec env PYTHONPATH=$$($(BIN)/python tools/compile.py --fresh) $(BIN)/forebay serve $(ARGS)  # compiled, after make compile
 
 demo: .venv/.run  ## watch a queue at work: simulated nodes, scripted users, captions on the page
-	@$(BIN)/forebay demo $(ARGS)
+	@exec $(BIN)/forebay demo $(ARGS)
 
 fleet: setup  ## several gateways on one queue, on this machine: Valkey, PostgreSQL, guards, HAProxy if it is there; make fleet [ARGS="--gateways 3"]
 	@$(BIN)/python -m harness.fleet --haproxy-if-there deploy/haproxy.cfg $(ARGS)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,14 +21,13 @@ from harness.preloaded import COMMAND
 from .conftest import LIMIT_S, PROMPT, listening_port
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from forebay.testing import RawClient
 
     from .conftest import Command, Shell
 
 FAST = SimOptions(models=("m",), slots=2, ttft_s=0.0, tokens_per_second=0.0)
 SLOW = SimOptions(models=("m",), ttft_s=0.0, tokens_per_second=20.0)
+ROOT = Path(__file__).parent.parent.parent
 PATIENT = ("--set", "server.shutdown_seconds=3600")
 
 
@@ -56,6 +57,17 @@ async def test_the_console_says_who_finds_its_slots_and_why_others_are_offline(
     assert ": online, finding how many slots, 1 model\n" in gateway.text
     [line] = [line for line in gateway.text.splitlines() if "offline: " in line]
     assert line.endswith("127.0.0.1-10 and 2 more (cannot connect: Connection refused)")
+
+
+async def test_make_run_ends_with_make(shell: Shell, tmp_path: Path) -> None:
+    node = await shell.sim_node(FAST)
+    args = f"ARGS=--port 0 --node {node} --set jobs.database=sqlite:///{tmp_path}/jobs.db"
+    place, programs = ("-C", str(ROOT)), f"BIN={Path(sys.executable).parent}"
+    make = await shell.start_program("make", *place, "-o", ".venv/.run", "run", programs, args)
+    await listening_port(make)
+    make.signal(signal.SIGTERM)
+    await make.ends()  # what it started has closed its output, too
+    assert '"stopping"' in make.text
 
 
 async def test_the_console_says_so_where_the_store_is_out_of_reach(shell: Shell) -> None:
