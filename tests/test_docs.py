@@ -100,6 +100,18 @@ def test_every_page_can_be_found_from_the_readme() -> None:
     assert set(ROOT.glob("docs/**/*.md")) - found == set()
 
 
+def test_the_table_of_packages_names_places_that_are_there() -> None:
+    rows = re.findall(
+        r"^\| (`.+) \| (.+) \| (.*) \|$", (ROOT / "CONTRIBUTING.md").read_text(), re.M
+    )
+    assert len(rows) > 15
+    for packages, about, start in rows:
+        names = INLINE.findall(packages)
+        inside = [*INLINE.findall(start), *(n for n in INLINE.findall(about) if n.endswith("/"))]
+        for place in (*names, *(f"{names[0]}/{name}" for name in inside)):
+            assert (ROOT / "src" / "forebay" / place).exists(), place
+
+
 # -- commands
 
 
