@@ -9,11 +9,14 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import create_engine, text
 
+from forebay.errors import StoreFailed
 from forebay.records.history import MINUTES_MAX
 from forebay.records.keys import KeyRecord
 from forebay.records.store import CHUNK, RecordStore
 from forebay.records.tables import RECORDS
 from forebay.records.usage import UsageCounts, UsageKey, UsageQuery
+from forebay.storage.database import CHECK_S
+from forebay.testing import FakeClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -184,6 +187,24 @@ class TestSqlite(RecordFileContract):
             seen.append(store.state_of_file())
         assert None not in seen
         assert seen[0] != seen[1] == seen[2]
+
+    def test_a_file_that_is_moved_away_is_noticed_within_a_second_and_so_is_its_return(
+        self, sqlite_url: str
+    ) -> None:
+        clock, path = FakeClock(), sqlite_url.removeprefix("sqlite:///")
+        store = RecordStore(sqlite_url, clock)
+        store.open()
+        store.add_key(key()).result(LIMIT_S)
+        os.rename(path, f"{path}.kept")
+        store.remove_key("a").result(LIMIT_S)  # it was looked at a moment ago
+        clock.advance(CHECK_S)
+        for refused in (store.add_key(key()), store.keys(UNREAD)):
+            with pytest.raises(StoreFailed, match="was deleted or replaced"):
+                refused.result(LIMIT_S)
+        os.rename(f"{path}.kept", path)
+        clock.advance(CHECK_S)
+        assert store.add_key(key()).result(LIMIT_S)
+        store.close()
 
 
 class TestSqliteInMemory(RecordStoreContract):

@@ -48,6 +48,12 @@ def test_when_all_is_well_nothing_is_said() -> None:
     assert find_troubles(WELL) == []
 
 
+def test_a_database_whose_file_is_gone_is_shown_with_what_to_do() -> None:
+    found = troubles(lost_files=["jobs.database"])["database_lost"]
+    assert (found.level, "jobs.database" in found.text.ja) == ("error", True)
+    assert "restart the gateway" in found.advice.en
+
+
 def test_an_offline_node_is_told_with_how_long_why_and_what_to_do() -> None:
     gone = node(name="gpu2", state="offline", state_seconds=40.3, last_error="connection refused")
     found = troubles(nodes=[NODE, gone])["node_offline"]

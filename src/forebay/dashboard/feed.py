@@ -54,6 +54,7 @@ class LifecycleStatus(msgspec.Struct, frozen=True):
     wait_s_max: float
     priorities: Sequence[str]
     retries: int
+    lost_files: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -247,6 +248,7 @@ class DashboardFeed:
             refused=refused,
             remedy=self._recent_errors.remedy(next(iter(refused))) if refused else Words("", ""),
             fleet=fleet,
+            lost_files=status.lost_files,
         )
         return DashboardSnapshot(
             at=self._at(),

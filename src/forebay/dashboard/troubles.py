@@ -50,6 +50,8 @@ class ObservedState(Struct, frozen=True):
     """What to do about the most common of these."""
     fleet: FleetSnapshot | None = None
     """The gateways that share the queue, where it is shared."""
+    lost_files: Sequence[str] = ()
+    """The settings of databases whose files were deleted or replaced under the gateway."""
 
 
 Troubles: TypeAlias = Iterator[TroubleSnapshot]
@@ -59,6 +61,7 @@ def find_troubles(moment: ObservedState) -> list[TroubleSnapshot]:
     """Return what is wrong, the worst first."""
     found = [
         *_gateway(moment),
+        *_lost_files(moment),
         *(fleet_troubles(moment.fleet) if moment.fleet else ()),
         *_no_node(moment),
         *_offline(moment),
@@ -82,6 +85,19 @@ def _gateway(moment: ObservedState) -> Troubles:
                   "このゲートウェイは停止処理中です。新しいリクエストは受け付けません。"),
             Words("Running requests may finish; clients are asked to retry.",
                   "実行中の処理は完了まで続きます。呼び出し元には再試行が案内されます。"),
+        )  # fmt: skip
+
+
+def _lost_files(moment: ObservedState) -> Troubles:
+    for name in moment.lost_files:
+        yield TroubleSnapshot(
+            "error", "database_lost",
+            Words(f"The file of {name} was deleted or replaced while in use: what would be stored "
+                  "there is refused (503 store_unavailable). Live requests go on.",
+                  f"使用中の {name} のファイルが削除または置き換えられました。保存が必要な"
+                  "リクエストは拒否します (503 store_unavailable)。他の処理は続けます。"),
+            Words("Put the file back, or restart the gateway: it goes on with what is there then.",
+                  "ファイルを元に戻すか、ゲートウェイを再起動してください。"),
         )  # fmt: skip
 
 

@@ -228,6 +228,7 @@ class Parts:
             relay=self.relay,
             resolve=self.admission.resolve,
             clock=clock,
+            records=self.records,
             may_use=self._may_use,
             explain=self._explain_to_owner,
             paced=self.key_rates.paced,
@@ -294,6 +295,8 @@ class Parts:
                 wait_s_max=queue.max_wait_seconds,
                 priorities=queue.priorities,
                 retries=self.relay.retries_total + int(self._others().get(RETRIES, 0)),
+                lost_files=["jobs.database"] * self.records.has_lost_file()
+                + ["sessions.database"] * self.sessions.has_lost_file(),
             )
 
         return DashboardFeed(

@@ -47,8 +47,11 @@ CHUNK = 500
 class RecordStore:
     """Opened once, closed once; `open` and `close` block, the others return futures."""
 
-    def __init__(self, url: str, clock: Clock | None = None) -> None:
-        self._database = Database(url, RECORDS, clock)
+    def __init__(self, database: str | Database, clock: Clock | None = None) -> None:
+        """`database` is a URL, or a database made for `RECORDS` that others use, too."""
+        if isinstance(database, str):
+            database = Database(database, RECORDS, clock)
+        self._database = database
 
     def open(self) -> None:
         """Raises StoreFailed or NotAllowed."""

@@ -206,6 +206,7 @@ class SessionLedger:
         self._replica = replica
         self._lock = LedgerLock(replica)
         self._database = Database(url, SESSIONS, prepare=self._lock.take)
+        self.has_lost_file = self._database.has_lost_file
         path = self._database.path
         remedy = "give each gateway its own `sessions.database`"
         self._file = FileLock(path, ".sessions", "gateway", remedy) if path is not None else None

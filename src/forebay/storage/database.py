@@ -15,6 +15,12 @@ Deferred work: what each piece of a group adds to the same few rows (how many li
 ended) is gathered by `defer` and written at the end of the transaction: once for each row instead
 of once for each piece, with the rows locked for the shortest time, and by every program in the same
 order, so that no two wait for each other.
+
+A SQLite file has one `Database` in a process, however many stores are in it: closing any descriptor
+of a file drops all POSIX locks that the process holds on it, and without its locks the next program
+that comes by deletes the -wal. So nothing here opens the file beside SQLite, and one connection is
+held from `open` to `close`: the file and its -wal stay those that were opened, or something is
+wrong (see `has_lost_file`).
 """
 
 from __future__ import annotations
@@ -23,7 +29,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future, InvalidStateError, wait
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -78,16 +84,20 @@ deadlocks, and above what a commit takes."""
 SETTLED_S = 3.0
 """How long ago the last write to a file must be before its time tells it from the next one: some
 file systems count in whole seconds, or in two."""
+CHECK_S = 1.0
+"""How often the file and its -wal are compared with what is at their paths, at most."""
 CONTENDED = ("55P03", "40P01")
 """PostgreSQL's codes for lock_not_available and deadlock_detected."""
 _DEFERRED = "forebay_deferred"
+_creating = threading.Lock()
 
 
 class _EngineUsers:
     """How many threads use an engine; the last one to end disconnects, even if it hung till now."""
 
-    def __init__(self, engine: Engine, threads: int) -> None:
+    def __init__(self, engine: Engine, threads: int, opened: contextlib.ExitStack) -> None:
         self.engine = engine
+        self._opened = opened
         self._threads = threads
         self._gate = threading.Lock()
 
@@ -98,7 +108,7 @@ class _EngineUsers:
             self._threads -= 1
             is_last = self._threads == 0
         if is_last:
-            self.engine.dispose()
+            self._opened.close()
 
 
 class Database:
@@ -126,6 +136,9 @@ class Database:
         self._in_memory = self.is_sqlite and self.path in (None, "", ":memory:")
         if self._in_memory:
             self.path = None
+        self._identity: tuple[tuple[int, int], ...] = ()  # of the file that is open, and its -wal
+        self._checked_s = -CHECK_S
+        self._is_lost = False
         self._engine: Engine | None = None
         self._writes: WorkQueue = SimpleQueue()
         self._reads: WorkQueue = SimpleQueue()
@@ -140,25 +153,28 @@ class Database:
         if self._engine is not None:
             return
         engine = _engine(self._url, in_memory=self._in_memory)
-        try:
-            if self.path is not None:
-                _make_private(self.path)
-            with engine.connect() as connection, _writing(connection).begin():
-                self._schema.migrate(connection)
-        except SQLAlchemyError as error:
-            engine.dispose()
-            raise self._failure(error) from error
-        except OSError as error:
-            engine.dispose()
-            raise StoreFailed(f"unable to open database file {self.path}: {error}") from error
-        except BaseException:
-            engine.dispose()
-            raise
+        with contextlib.ExitStack() as stack:
+            stack.callback(engine.dispose)
+            try:
+                if self.path is not None:
+                    _create_private(self.path)
+                first = stack.enter_context(engine.connect())
+                with _writing(first).begin():
+                    self._schema.migrate(first)
+            except SQLAlchemyError as error:
+                raise self._failure(error) from error
+            except OSError as error:
+                raise StoreFailed(f"unable to open database file {self.path}: {error}") from error
+            if self.path is None:
+                first.close()
+            else:  # it is held
+                self._identity = _identity(self.path)
+            opened = stack.pop_all()
         self._engine = engine
         self._writes, self._reads = SimpleQueue(), SimpleQueue()
         self._closed = False
         readers = 0 if self._in_memory else READERS
-        users = _EngineUsers(engine, 1 + readers)
+        users = _EngineUsers(engine, 1 + readers, opened)
         self._start(self._write_all, users, self._writes, "forebay-write")
         for number in range(readers):
             self._start(self._read_all, users, self._reads, f"forebay-read-{number}")
@@ -175,13 +191,26 @@ class Database:
         until_s = self._clock.monotonic_s() + limit_s
         for thread in self._threads:
             thread.join(max(0.0, until_s - self._clock.monotonic_s()))
+        self._give_up()
         for queue in (self._writes, self._reads):
-            _refuse_all(queue)
             for _ in self._threads:  # a thread that hangs now ends as soon as it can
                 queue.put(None)
-        for future in list(self._under_way):  # of a database that hangs
+        self._engine, self._threads, self._identity, self._is_lost = None, [], (), False
+
+    def settle(self, limit_s: float) -> None:
+        """Wait for what is queued to be written, and fail what is not by then; blocks.
+
+        For one of several stores that share the database, when it stops.
+        """
+        if wait([self.write(lambda _: None)], limit_s).not_done:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Fail all that waits, as of a database that hangs."""
+        for queue in (self._writes, self._reads):
+            _refuse_all(queue)
+        for future in list(self._under_way):
             _fail(future, StoreFailed("the database did not answer in time"))
-        self._engine, self._threads = None, []
 
     def write(self, work: Callable[[Connection], T]) -> Future[T]:
         """Run work in a transaction; the future is done when that is committed.
@@ -194,6 +223,24 @@ class Database:
     def read(self, work: Callable[[Connection], T]) -> Future[T]:
         """Run work on another connection, which sees what is committed."""
         return self._put(self._writes if self._in_memory else self._reads, work)
+
+    def has_lost_file(self) -> bool:
+        """Say whether the file was deleted or replaced: what is written to it would be lost.
+
+        Looks at its path every CHECK_S, at most; the file may be put back.
+        """
+        now_s = self._clock.monotonic_s()
+        if self._identity and self.path and now_s - self._checked_s >= CHECK_S:
+            self._checked_s = now_s
+            self._is_lost = _identity(self.path) != self._identity
+        return self._is_lost
+
+    def _check_file(self) -> None:
+        if self.has_lost_file():
+            raise StoreFailed(
+                f"the database file {self.path} (or its -wal) was deleted or replaced in use: put "
+                "it back, or restart the gateway; until then nothing is accepted for it"
+            )
 
     def state_of_file(self) -> FileState | None:
         """Return what stays the same as long as nobody writes; None where that cannot be told.
@@ -273,6 +320,7 @@ class Database:
                 continue
             work, future, _ = item
             try:
+                self._check_file()
                 with engine.connect() as connection:
                     result = work(connection)
             except Exception as error:
@@ -318,10 +366,12 @@ class Database:
         that `prepare` refuses: to retry each would only make the queue longer.
         """
         if isinstance(error, ForebayError):
-            return self._connection is None  # else one of the writes was refused
+            # Else one of the writes was refused.
+            return self._connection is None or isinstance(error, StoreFailed)
         return isinstance(error, OperationalError | InterfaceError) and not _is_contended(error)
 
     def _commit(self, engine: Engine, works: list[Callable[[Connection], Any]]) -> list[Any]:
+        self._check_file()
         connection = self._connection = self._connection or self._connected(engine)
         try:
             with connection.begin():
@@ -398,9 +448,23 @@ def _is_contended(error: Exception) -> bool:
     return isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", "") in CONTENDED
 
 
-def _make_private(path: str) -> None:
-    """Create the file, readable by its owner only: it will hold prompts."""
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+def _create_private(path: str) -> None:
+    """Create the file, readable by its owner only, unless it is there: it will hold prompts.
+
+    A file that is there is not opened: closing it would drop the locks of connections to it.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with _creating, contextlib.suppress(FileExistsError):
+        os.close(os.open(os.path.realpath(path), flags, 0o600))
+
+
+def _identity(path: str) -> tuple[tuple[int, int], ...]:
+    """Return device and inode of a file and of its -wal; () where one of them is not there."""
+    try:
+        found = os.stat(path), os.stat(f"{os.path.realpath(path)}-wal")  # SQLite follows links
+    except OSError:
+        return ()
+    return tuple((one.st_dev, one.st_ino) for one in found)
 
 
 def _succeed(future: Future[Any], result: Any) -> None:

@@ -60,7 +60,7 @@ class LazyOpen(Generic[T]):
             raise shutting_down()
         try:
             async with asyncio.timeout(ANSWER_S):
-                return await self._opened()
+                return await self.opened()
         except (ForebayError, TimeoutError) as error:
             logger.warning("%s", str(error) or HANGS)
             words = f"{self._what} cannot be opened; the log has the details"
@@ -70,7 +70,7 @@ class LazyOpen(Generic[T]):
         """Open it, or retry in the background until it is open."""
         try:
             async with asyncio.timeout(ANSWER_S):
-                await self._opened()
+                await self.opened()
         except (ForebayError, TimeoutError) as error:
             self._log_failure(str(error) or HANGS)
             if not self.stopped:
@@ -103,8 +103,8 @@ class LazyOpen(Generic[T]):
     def _retry(self) -> None:
         self._retrying = asyncio.get_running_loop().create_task(self.try_now())
 
-    async def _opened(self) -> T:
-        """Open once, however many callers wait for it."""
+    async def opened(self) -> T:
+        """Open once, however many callers wait for it; raises what that does, without a limit."""
         if self.value is not None:
             return self.value
         if self._opening is None:

@@ -1,7 +1,7 @@
 """The job store and everything that works on it, from open to close.
 
-Imported only when it is needed: the database's library takes 17 MB and a tenth of a second, which a
-gateway without jobs need not pay.
+Imported before the port is open, by the worker that leads: the database's library takes 17 MB and
+a tenth of a second, which the other workers need not pay.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from forebay.jobs.store.job_store import JobStore
 from forebay.jobs.store.recovery import Recovery
 from forebay.jobs.store.schema import JOBS
 from forebay.jobs.webhooks import Webhooks
-from forebay.storage.database import Database
 from forebay.storage.file_lock import FileLock
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ class JobEngine:
     def __init__(self, deps: JobDeps) -> None:
         self._deps = deps
         self._settings = settings = deps.settings
-        self._database = Database(settings.database, JOBS)
+        self._database = deps.records.database()
         self._lock = FileLock(self._database.path) if self._database.path is not None else None
         self.store = JobStore(self._database)
         folder = Path(settings.files_folder) if settings.files_folder else None
@@ -85,8 +84,10 @@ class JobEngine:
             load_task_types(self._runner, self._settings.modules)
 
     async def open(self) -> None:
-        """Open the database and start everything; raises StoreFailed or NotAllowed."""
-        await asyncio.to_thread(self._take_database)
+        """Start everything in the database of the records; raises StoreFailed or NotAllowed."""
+        await self._deps.records.opened()
+        await asyncio.wrap_future(self._database.write(JOBS.migrate))
+        await asyncio.to_thread(self._take_files)
         try:
             await self._start()
         except BaseException:  # half open is no use: the next try begins anew
@@ -126,16 +127,11 @@ class JobEngine:
         self._retention.on_step = tell(deps.figures.count_deleted)
         self._retention.start()
 
-    def _take_database(self) -> None:
-        """Open the database; with SQLite, take its lock."""
-        self._database.open()
-        try:
-            if self._lock is not None:
-                self._lock.take()
-            self.files.open()
-        except BaseException:
-            self._database.close()
-            raise
+    def _take_files(self) -> None:
+        """Open the folder of files; with SQLite, take the lock of the runner before."""
+        if self._lock is not None:
+            self._lock.take()
+        self.files.open()
 
     async def _recover(self) -> None:
         """Recover what the last program left running, and fail what has no handler."""
@@ -191,7 +187,7 @@ class JobEngine:
     async def close(self) -> None:
         """Record outcomes and close; the relay has ended what was running.
 
-        A store that hangs is not waited for: closing it fails all futures that are left.
+        A store that hangs is not waited for: all futures that are left fail.
         """
         self.followers.stop()
         if self._recounting is not None:
@@ -200,7 +196,7 @@ class JobEngine:
         await asyncio.to_thread(self.store.changes.stop_listening)
         stopping = asyncio.ensure_future(self._stop_workers())
         await asyncio.wait({stopping}, timeout=CLOSE_S)
-        await asyncio.to_thread(self._database.close, CLOSE_S if stopping.done() else 0.5)
+        await asyncio.to_thread(self._database.settle, CLOSE_S if stopping.done() else 0.5)
         await stopping
         self._listener.stop()
         self.files.close()

@@ -1,9 +1,8 @@
-"""The gateway's jobs: their database is opened when it is needed.
+"""The gateway's jobs: their database, which is that of the records, is opened when it is needed.
 
 That is at the start where there may be jobs (an existing database file, PostgreSQL, or an app's own
-task types), else when the first job is submitted: a gateway without jobs creates no file, and does
-not load the database's library. A database that cannot be opened fails the routes of jobs, not live
-requests, and is retried.
+task types), else when the first job is submitted: a gateway without jobs creates no file. A
+database that cannot be opened fails the routes of jobs, not live requests, and is retried.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from forebay.errors import ForebayError, StoreFailed
 from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.hot.accounting import Histogram
-from forebay.gateway.http.lazy_open import LazyOpen, may_hold
+from forebay.gateway.http.lazy_open import LazyOpen
 from forebay.gateway.http.store_timeout import ANSWER_S, in_time, store_unavailable
 from forebay.jobs.builtin import ROUTES
 
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from forebay.clock import Timers
     from forebay.gateway.jobs.engine import JobEngine
+    from forebay.gateway.records.service import RecordService
     from forebay.jobs.builtin import Resolve
     from forebay.jobs.job import Change, Status
     from forebay.relay.problem import Problem
@@ -115,6 +115,7 @@ class JobDeps:
     relay: Relay
     resolve: Resolve
     clock: Timers
+    records: RecordService  # opens the database, which is that of the jobs, too
     may_use: Callable[[str, str], bool]
     """Whether the owner of a batch may use a model."""
     explain: Callable[[Problem, str, str], Problem]
@@ -165,7 +166,7 @@ class JobService:
         wanted = bool(self.settings.modules)
         if wanted:
             await self._loaded()
-        if wanted or await asyncio.to_thread(may_hold, self.settings.database):
+        if wanted or await asyncio.to_thread(self._deps.records.may_hold):
             await self._opening.try_now()
 
     async def know_types(self) -> None:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from forebay.records.store import RecordStore
     from forebay.records.usage import UsageRow
     from forebay.settings import UsageSettings
-    from forebay.storage.database import FileState
+    from forebay.storage.database import Database, FileState
 
 logger = logging.getLogger("forebay.gateway")
 
@@ -90,6 +90,7 @@ class RecordService:
         self._write_requests_at = 0  # in turns
         self._prune_requests_at = 0
         self._url = url
+        self._database: Database | None = None
         self._clock = clock
         self._opening = LazyOpen("the database of records", self._open, clock)
         self._timer: TimerHandle | None = None
@@ -118,6 +119,27 @@ class RecordService:
 
     def may_hold_keys(self) -> bool:
         return may_hold(self._url)
+
+    def may_hold(self) -> bool:
+        """Say whether there may be something in the database; blocks."""
+        return may_hold(self._url)
+
+    def database(self) -> Database:
+        """Return the one database of records, keys and jobs: no file may be opened twice."""
+        if self._database is None:
+            from forebay.records.tables import RECORDS
+            from forebay.storage.database import Database
+
+            self._database = Database(self._url, RECORDS)
+        return self._database
+
+    async def opened(self) -> None:
+        """Have the database open, and its keys read; raises what opening it does."""
+        await self._opening.opened()
+
+    def has_lost_file(self) -> bool:
+        """Say whether the file of the database was deleted or replaced while it was in use."""
+        return self._database is not None and self._database.has_lost_file()
 
     async def start(self) -> None:
         """Read the keys, START_S at most; a database that fails is tried again later."""
@@ -191,7 +213,8 @@ class RecordService:
     # -- inside
 
     async def _open(self) -> RecordStore:
-        store = await asyncio.to_thread(_store, self._url)
+        make = await asyncio.to_thread(_store_class)
+        store = make(self.database())
         try:
             await asyncio.to_thread(store.open)
             await self._read_keys(store)
@@ -382,11 +405,11 @@ class RecordService:
             self._prune_at_s = now_s + HOUR_S
 
 
-def _store(url: str) -> RecordStore:
+def _store_class() -> type[RecordStore]:
     """Load what is not needed before there is anything to keep."""
     from forebay.records.store import RecordStore
 
-    return RecordStore(url)
+    return RecordStore
 
 
 @contextlib.contextmanager

@@ -147,6 +147,10 @@ class SessionHost:
             raise
         return sessions
 
+    def has_lost_file(self) -> bool:
+        """Say whether the file of the ledger was deleted or replaced while it was in use."""
+        return self._ledger is not None and self._ledger.has_lost_file()
+
     def has(self, session_id: str) -> bool:
         """Say whether a session is here, as far as the ledger has been opened."""
         sessions = self._opening.value
