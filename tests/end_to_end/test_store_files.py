@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sqlite3
 import sys
@@ -10,8 +11,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from forebay.records.keys import KeyRecord
+from forebay.records.store import RecordStore
 from forebay.settings import digest_of
 from forebay.testing import FakeNode
+from harness.polling import pause
+
+from .conftest import LIMIT_S
 
 if TYPE_CHECKING:
     from forebay.testing import Reply
@@ -104,3 +110,30 @@ async def test_fault_69_other_programs_at_the_database_file_cost_no_job_no_revoc
         assert backup.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert {row[0] for row in backup.execute("SELECT id FROM jobs")} >= set(accepted)
         assert backup.execute("SELECT name FROM api_keys").fetchall() == [("new",)]
+
+
+async def test_fault_71_no_worker_is_open_before_the_leader_has_read_the_keys(
+    shell: Shell, tmp_path: Path
+) -> None:
+    file, kept = tmp_path / "forebay.db", tmp_path / "kept.db"
+    store = RecordStore(f"sqlite:///{kept}")
+    store.open()
+    digest = admin_key("new", NEW)["key_sha256"]
+    assert store.add_key(KeyRecord("new", digest, {"admin": True}, 0.0)).result(LIMIT_S)
+    store.close()
+    file.write_bytes(b"this is no database" * 100)
+    async with FakeNode() as node:
+        gateway, port = await serve(shell, node, tmp_path, "--set", "server.workers=2")
+
+        async def statuses(who: dict[str, str], path: str = "/v1/models") -> set[int]:
+            """Ask often enough that both workers answer."""
+            return {(await ask(shell, port, path, who)).status for _ in range(20)}
+
+        assert [await statuses({}), await statuses(NEW)] == [{503}] * 2
+        assert await statuses({}, "/health") == {200}
+        assert str(file) in await gateway.says("cannot be read")
+        os.replace(kept, file)
+        async with asyncio.timeout(LIMIT_S):
+            while await statuses(NEW) != {200}:
+                await pause()
+        assert await statuses({}) == {401}

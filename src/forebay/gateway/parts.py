@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from hashlib import blake2b
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from forebay import __version__
@@ -48,20 +49,19 @@ from forebay.gateway.key_rates import KeyRates
 from forebay.gateway.live_settings import LiveSettings
 from forebay.gateway.metrics import Metrics
 from forebay.gateway.readiness import Readiness
-from forebay.gateway.records.made_keys import UNREAD
 from forebay.gateway.records.service import RecordService
 from forebay.gateway.sessions.host import SessionCalls, SessionHost
 from forebay.gateway.workers.channels import WorkerChannels
 from forebay.nodes.registry import Nodes
-from forebay.records.keys import KeyTable
 from forebay.relay.openai import OPENAI
 from forebay.relay.relay import Relay
 from forebay.relay.watchdog import Watchdog
 from forebay.sessions.deps import SessionDeps
 from forebay.sessions.record import session_id
 from forebay.settings import SettingsError, node_api_key, read_secret, resolve_keys
+from forebay.settings.addresses import without_password
 from forebay.wire.budget import Budget
-from forebay.wire.hosts import HostGuard, is_loopback
+from forebay.wire.hosts import HostGuard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -77,6 +77,11 @@ if TYPE_CHECKING:
     from forebay.settings import ReloadPlan, ResolvedKey, Settings
 
 logger = logging.getLogger("forebay.serve")
+
+UNREAD_KEYS = (
+    "the keys in %s (jobs.database) cannot be read: every request without a key of the settings "
+    "file gets 503 until they are; if this lasts, restore that file, unlock it, or start its server"
+)
 
 
 class Parts:
@@ -217,8 +222,9 @@ class Parts:
         records.wants_today = self.key_rates.has_day_limits
         self.key_rates.used_today = records.used_today
         self.ended.read_by(records.usage.take)
-        records.keys.on_change.append(self._made_keys_changed)
-        self.keys.sealed = not self.keys and records.may_hold_keys()
+        records.keys.on_change.append(lambda: self._change_keys(self._all_keys()))
+        records.load = _import_stores
+        self.keys.sealed = True
         return records
 
     def _make_jobs(self, clock: Timers, environ: Mapping[str, str] | None) -> JobService:
@@ -267,13 +273,8 @@ class Parts:
             owners=lambda: self.keys.owners,
         )
         database = self.settings.jobs.database
-        return SessionHost(
-            self.settings.sessions,
-            database,
-            deps,
-            lambda: self.membership.name,
-            lambda: {key.name: key.owner for key in self.keys},
-        )
+        sessions = self.settings.sessions
+        return SessionHost(sessions, database, deps, lambda: self.membership.name, self.keys)
 
     def _make_dashboard_feed(self, clock: Timers) -> DashboardFeed:
         self.request_times = RequestTimes(self.accounting, self.ended)
@@ -397,25 +398,11 @@ class Parts:
     async def start_records(self) -> None:
         """Read the keys that were made at run time, before anybody is let in.
 
-        Where that fails, a gateway without keys in its settings does not know whether it needs any.
-        One that listens on this machine only, behind no declared proxy, goes on without, except for
-        what a proxy forwards; others let nobody in until it knows.
+        Where that fails, only keys of the settings are served: a caller without one may need one.
         """
         await self.records.start()
         if self.keys.sealed:
-            server = self.settings.server
-            if is_loopback(server.host) and not server.trusted_proxies:
-                logger.warning(
-                    "cannot read the keys in the database: no key is required until then"
-                )
-                self.records.keys.take(KeyTable(UNREAD))
-            else:
-                logger.error("cannot read the keys in the database: requests get 503 until then")
-
-    def _made_keys_changed(self) -> None:
-        self.keys.sealed = False
-        self.keys.unread = self.records.keys.table.number == UNREAD
-        self._change_keys(self._all_keys())
+            logger.error(UNREAD_KEYS, without_password(self.settings.jobs.database))
 
     def _all_keys(self) -> tuple[ResolvedKey, ...]:
         priorities = self.settings.queue.priorities
@@ -423,7 +410,9 @@ class Parts:
 
     def _change_keys(self, keys: Sequence[ResolvedKey]) -> None:
         """Invalidate cached heads, and reject waiting requests of keys that are gone."""
-        revoked = self.keys.change(keys, self.records.keys.names)
+        made = self.records.keys  # where not one of them can be used, there is a key all the same
+        self.keys.sealed = not made.is_known or (bool(made.table.keys) and not keys)
+        revoked = self.keys.change(keys, made.names)
         self.key_rates.change(self.settings.queue, keys)
         self.callers.generation += 1
         self.sessions.revoke(revoked)
@@ -446,6 +435,12 @@ class Parts:
             return True
         key = self.keys.of_owner(owner)
         return key is not None and self.admission.may_use(key, model)
+
+
+def _import_stores() -> None:
+    """Import them before the port is open: it would hold up live requests for 0.1 to 0.3 s."""
+    for name in ("records.store", "gateway.jobs.engine", "sessions.sessions"):
+        import_module(f"forebay.{name}")
 
 
 def _rank(priority: str, priorities: Sequence[str]) -> int:

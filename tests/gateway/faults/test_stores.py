@@ -1,20 +1,28 @@
-"""Database files that are lost in use: row 70."""
+"""Database files that are lost in use, or cannot be read at the start: rows 70 and 71."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing
+import threading
+from contextlib import closing, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
+from forebay.gateway.http import lazy_open
+from forebay.gateway.records import service
+from forebay.records.keys import KeyRecord
+from forebay.records.store import RecordStore
+from forebay.settings import digest_of
 from forebay.storage import database as database_module
 
-from .conftest import ADMIN, FaultRig, bearer, key
+from .conftest import ADMIN, CHAT, FIRST, SECOND, FaultRig, bearer, key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from forebay.testing import Call, Reply
@@ -100,3 +108,84 @@ async def test_fault_70_nothing_is_promised_while_the_file_is_not_the_one_at_its
     assert await promises(rig, file, session, 2) == {200, 201, 202}
     assert await troubles() == []
     await rig.gateway.stop(0.0)
+
+
+@contextmanager
+def replaced(by: bytes | None, file: Path, _: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have something else at the path of the database, or nothing."""
+    move_away(file)
+    if by is not None:
+        file.write_bytes(by)
+    yield
+    assert file.exists() == (by is not None), "a new one would be in the way of the one restored"
+    os.replace(f"{file}.kept", file)
+
+
+@contextmanager
+def locked(file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(database_module, "BUSY_MS", 1)
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+
+
+@contextmanager
+def slow(_: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have the database take longer to open than the start waits for it."""
+    goes_on, really = threading.Event(), RecordStore.open
+
+    def late(store: RecordStore) -> None:
+        assert goes_on.wait(LIMIT_S)
+        really(store)
+
+    monkeypatch.setattr(service, "START_S", 0.0)
+    monkeypatch.setattr(lazy_open, "ANSWER_S", 0.0)
+    monkeypatch.setattr(RecordStore, "open", late)
+    yield
+    goes_on.set()
+
+
+HARMS = {
+    "garbage": partial(replaced, b"this is no database" * 100),
+    "empty": partial(replaced, b""),
+    "missing": partial(replaced, None),
+    "locked": locked,
+    "slow": slow,
+}
+
+
+@pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS)
+async def test_fault_71_until_the_keys_are_read_only_those_of_the_settings_are_served(
+    rig: FaultRig,
+    harm: Callable[[Path, pytest.MonkeyPatch], AbstractContextManager[None]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    file = rig.folder / "jobs.db"
+    store = RecordStore(f"sqlite:///{file}")
+    store.open()
+    digest = digest_of(SECOND)
+    assert store.add_key(KeyRecord("second", digest, {"admin": True}, 0.0)).result(LIMIT_S)
+    store.close()
+    file.with_name("jobs.db.keys").touch()
+    rig.expected_errors = ["cannot be read"]
+    node = await rig.node()
+    node.automatic = answer
+    rig.headers = {}
+    with harm(file, monkeypatch):
+        await rig.start(node, keys=[key("first")])
+        await rig.healthy()
+        for path in ("/ready", "/", "/capabilities", "/openapi.json", "/metrics", "/v1/models"):
+            refused = await rig.get(path)
+            assert (refused.status, refused.json["error"]["code"]) == (503, "store_unavailable")
+        for who in ({}, bearer(SECOND)):
+            for method, path in (("POST", CHAT), ("POST", "/admin/nodes"), ("GET", "/jobs")):
+                assert (await rig.get(path, who, method)).status == 503, (who, path)
+        live = await rig.ask(headers=bearer(FIRST))
+        assert (await live.reply()).status == 200
+        assert (await post(rig, "/session", b'{"model":"m"}', bearer(FIRST))).status == 503
+        assert "jobs.db (jobs.database) cannot be read" in caplog.text
+    rig.headers = bearer(FIRST)
+    while (await rig.get("/v1/models", bearer(SECOND))).status != 200:
+        rig.clock.advance(0.5)
+    assert (await rig.get("/v1/models", {"authorization": "none"})).status == 401

@@ -6,11 +6,13 @@ import asyncio
 import logging
 import os
 import sqlite3
+from concurrent.futures import Future
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from forebay.errors import StoreFailed
 from forebay.records.keys import KeyRecord
 from forebay.records.store import RecordStore
 from forebay.settings import digest_of
@@ -219,55 +221,64 @@ async def test_a_reload_keeps_the_keys_that_were_made(rig: Rig) -> None:
     assert [(await rig.get("/v1/models", who)).status for who in (ann, A, ADMIN)] == [200, 401, 200]
 
 
-async def test_a_database_that_cannot_be_read_seals_a_gateway_that_others_can_reach(
-    rig: Rig,
+async def test_a_mark_beside_the_file_shows_that_there_are_keys_from_before_the_first_to_the_last(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (rig.folder / "jobs.db").write_bytes(b"this is no database" * 100)
-    await rig.start(await rig.node(), server={"host": "0.0.0.0", "allowed_hosts": ["127.0.0.1"]})
-    refused = await rig.get("/v1/models")
-    assert (refused.status, refused.json["error"]["code"]) == (503, "store_unavailable")
-    assert (await rig.get("/health")).status == 200
-    (rig.folder / "jobs.db").unlink()
-    await until(rig, {}, 200)
-
-
-async def test_on_this_machine_only_a_database_that_cannot_be_read_costs_no_request(
-    rig: Rig,
-) -> None:
-    (rig.folder / "jobs.db").write_bytes(b"this is no database" * 100)
-    node = await rig.node()
+    node, mark = await rig.node(), rig.folder / "jobs.db.keys"
     await rig.start(node)
-    client, call = await rig.run(node)
-    await call.answer(OK)
-    assert (await client.reply()).status == 200
+    store = await rig.gateway.parts.records.ready()
+    add, marked = store.add_key, []
 
+    def fail(_: KeyRecord) -> Future[bool]:
+        marked.append(mark.exists())
+        failed: Future[bool] = Future()
+        failed.set_exception(StoreFailed("the disk is full"))
+        return failed
 
-@pytest.mark.parametrize(
-    "name", ["Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "Via", "X-Real-IP", "X_Real_IP"]
-)
-async def test_what_a_proxy_forwards_is_not_local_while_the_keys_cannot_be_read(
-    rig: Rig, name: str
-) -> None:
-    (rig.folder / "jobs.db").write_bytes(b"this is no database" * 100)
-    await rig.start(await rig.node())
-    refused = await rig.get("/v1/models", {name: "for=127.0.0.1"})
-    assert (refused.status, refused.json["error"]["code"]) == (503, "store_unavailable")
-    relayed = await rig.ask(headers={name: "127.0.0.1"})
-    assert (await relayed.reply()).status == 503
+    monkeypatch.setattr(store, "add_key", fail)
+    assert (await make(rig, name="boss", admin=True)).status == 503
+    assert (marked, mark.exists()) == ([True], False)
+    monkeypatch.setattr(store, "add_key", add)
+    rig.headers = await made(rig, **BOSS)
+    await made(rig, name="ann")
+    assert (mark.exists(), mark.read_bytes()) == (True, b"")
+    mark.unlink()  # as in a database of an earlier version
+    await rig.gateway.stop(0.0)
+    await rig.start(node)
+    assert mark.exists()
+    assert (await revoke(rig, "ann")).status == 204
+    assert mark.exists()
+    assert (await revoke(rig, "boss?last=true")).status == 204
+    assert not mark.exists()
+    await rig.gateway.stop(0.0)
+    rig.headers = {}
+    await rig.start(node)
     assert (await rig.get("/v1/models")).status == 200
-    (rig.folder / "jobs.db").unlink()
-    await until(rig, {name: "127.0.0.1"}, 200)  # there are no keys
 
 
-async def test_behind_a_declared_proxy_nobody_is_local_while_the_keys_cannot_be_read(
-    rig: Rig,
+async def test_a_gateway_whose_database_lost_its_keys_opens_when_the_mark_is_deleted(
+    rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (rig.folder / "jobs.db").write_bytes(b"this is no database" * 100)
-    await rig.start(await rig.node(), server={"trusted_proxies": ["127.0.0.1"]})
+    mark = rig.folder / "jobs.db.keys"
+    mark.touch()
+    await rig.start(await rig.node())
+    assert (await rig.get("/v1/models")).status == 503
+    assert f"delete {mark}" in caplog.text
+    mark.unlink()
+    await until(rig, {}, 200)
+
+
+async def test_a_gateway_is_not_open_where_not_one_of_its_keys_can_be_used(
+    rig: Rig, database_url: str
+) -> None:
+    store = RecordStore(database_url)
+    store.open()
+    odd = KeyRecord("odd", digest_of("sk-odd"), {"of_a_newer_version": True}, 0.0)
+    assert store.add_key(odd).result(10)
+    store.close()
+    await rig.start(await rig.node(), jobs={"database": database_url})
     refused = await rig.get("/v1/models")
     assert (refused.status, refused.json["error"]["code"]) == (503, "store_unavailable")
-    (rig.folder / "jobs.db").unlink()
-    await until(rig, {}, 200)
 
 
 async def test_a_revoked_key_is_not_brought_back_by_an_older_reading(

@@ -277,7 +277,7 @@ async def test_a_reload_changes_how_long_usage_is_kept(rig: Rig) -> None:
 async def test_a_database_that_fails_is_in_the_metrics_until_it_does_not(rig: Rig) -> None:
     database = rig.folder / "records.db"
     database.write_bytes(b"this is no database" * 100)
-    await rig.start(jobs={"database": f"sqlite:///{database}"})
+    await start(rig, keys=[], jobs={"database": f"sqlite:///{database}"})
 
     async def failing() -> bool:
         return b"forebay_records_failing 1.0" in (await rig.get("/metrics")).body

@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from forebay.core import Arrived, capped_priority, parse_priority
 from forebay.gateway.errors.rendering import preferred_language
-from forebay.gateway.hot.keys import AZURE_KEYS, CREDENTIALS, KeyRing, presented_secrets
-from forebay.gateway.hot.proxies import is_forwarded
+from forebay.gateway.hot.keys import (
+    AZURE_KEYS,
+    CREDENTIALS,
+    NOT_READ,
+    KeyRing,
+    presented_secrets,
+)
 from forebay.relay.openai import OPENAI
 from forebay.relay.problem import Problem
 from forebay.wire.heads import HOP_BY_HOP, RequestHead, first_of, split_line
@@ -238,9 +243,7 @@ class Callers:
 
     def _authenticate(self, caller: Caller, values: dict[bytes, bytes]) -> Problem | None:
         headers = caller.headers
-        if not self._keys:
-            if self._keys.sealed or (self._keys.unread and is_forwarded(headers)):
-                return Problem("store_unavailable", "the keys of this gateway are not read yet")
+        if not self._keys and not self._keys.sealed:
             caller.credentials = b"".join([_written(n, values.get(n)) for n in CREDENTIALS])
             if len(values) == len(headers):  # no header is there twice
                 return None
@@ -252,6 +255,8 @@ class Callers:
             return _two_secrets()
         caller.key = self._keys.find(secrets.pop()) if secrets else None
         if caller.key is None:
+            if self._keys.sealed:
+                return Problem("store_unavailable", NOT_READ)
             return Problem("unauthorized", "a valid API key is needed")
         key = caller.key
         caller.owner_id, caller.key_running_max, caller.weight = (

@@ -16,14 +16,15 @@ CREDENTIALS: Final = (b"authorization", b"x-api-key")
 AZURE_KEYS: Final = (*CREDENTIALS, b"api-key")  # the last one counts on Azure's paths only
 
 
+NOT_READ = "the keys in this gateway's database are not known; its log says why"
+
+
 class KeyRing:
-    """The keys that are valid now. With none configured, everyone may ask."""
+    """The keys that are valid now. With none, everyone may ask, unless it is sealed."""
 
     def __init__(self, keys: Iterable[ResolvedKey]) -> None:
         self.sealed = False
-        """Whether there may be keys that are not known yet: nobody is let in without one."""
-        self.unread = False
-        """Whether there may be keys that are not known, and callers on this machine need none."""
+        """Whether there may be keys that are not known yet: only those known are let in."""
         self.change(keys)
 
     def change(self, keys: Iterable[ResolvedKey], names: Mapping[str, str] = {}) -> set[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.hot.callers import Caller
+from forebay.gateway.hot.keys import NOT_READ
 from forebay.gateway.hot.proxies import is_forwarded
 from forebay.shares import RETRY_AFTER_S
 from forebay.wire.hosts import host_name, is_loopback
@@ -70,11 +71,23 @@ class Authorizer:
         return caller
 
     def anyone(self, request: Request) -> Caller:
-        """Return the caller; no key is needed, but the Host must be allowed."""
+        """Return the caller; no key is needed, but it must be known which keys there are."""
+        caller = self.probe(request)
+        if caller.key is None:
+            self.check_keys_known()
+        return caller
+
+    def probe(self, request: Request) -> Caller:
+        """Return the caller, as `anyone`, also while the keys are not known."""
         caller = self._read(request)
         if caller.problem is not None and caller.problem.code == "forbidden_host":
             raise HttpError.of(caller.problem)
         return caller
+
+    def check_keys_known(self) -> None:
+        """Raise HttpError while there may be keys that are not known."""
+        if self._keys.sealed:
+            raise HttpError("store_unavailable", NOT_READ)
 
     def observer(self, request: Request) -> Caller:
         """Return who may see aggregates; anyone with `server.public_status`."""

@@ -125,14 +125,27 @@ class LazyOpen(Generic[T]):
         return value
 
 
+def database_file(url: str) -> Path | None:
+    """Return the file of a SQLite database; None where it is in memory, or on a server.
+
+    >>> database_file("sqlite:///data/a.db?timeout=1"), database_file("sqlite://")
+    (PosixPath('data/a.db'), None)
+    """
+    scheme, _, path = url.partition(":///")
+    path = path.partition("?")[0]
+    return Path(path) if scheme.startswith("sqlite") and path not in ("", ":memory:") else None
+
+
 def may_hold(url: str) -> bool:
     """Say whether a database may exist, and hold something, without creating it.
 
     >>> may_hold("postgresql://host/name"), may_hold("sqlite://")
     (True, False)
     """
-    scheme, _, path = url.partition(":///")
-    if not scheme.startswith("sqlite"):
+    file = database_file(url)
+    if file is None:
+        return not url.startswith("sqlite")
+    try:
+        return file.exists()
+    except OSError:  # a folder that may not be entered
         return True
-    path = path.partition("?")[0]
-    return bool(path) and Path(path).exists()

@@ -1,7 +1,8 @@
 """The gateway's records: one writer in the background that never delays a request.
 
-The database is that of the jobs. It is opened at the start where there may be something in it, else
-when there is something to write: a gateway that nobody uses leaves no file behind. Twice a second
+The database is that of the jobs, which join it here. It is opened at the start where there may be
+something in it, else when there is something to write: a gateway that nobody uses leaves no file.
+Until its keys have been read, nobody is let in without a key of the settings. Twice a second
 the writer looks whether keys were made or revoked elsewhere; once a second it writes what was used,
 the requests that ended and the points of the series. While the database is away, keys stay as they
 are known, and the rest is kept in memory, within bounds. Counts are written at least once: where a
@@ -22,11 +23,12 @@ from msgspec import MsgspecError
 
 from forebay.errors import ForebayError
 from forebay.gateway.errors.http_error import HttpError
-from forebay.gateway.http.lazy_open import LazyOpen, may_hold
+from forebay.gateway.http.lazy_open import LazyOpen, database_file, may_hold
 from forebay.gateway.http.store_timeout import in_time, store_unavailable
-from forebay.gateway.records.made_keys import UNREAD, MadeKeys
+from forebay.gateway.records.made_keys import UNREAD, KeyMark, MadeKeys
 from forebay.gateway.records.usage_counter import UsageCounter
 from forebay.records.history import MINUTES_MAX, REQUESTS_MAX
+from forebay.records.keys import KeyTable
 from forebay.records.usage import HOUR_S, UsageQuery
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ logger = logging.getLogger("forebay.gateway")
 TURN_S = 0.5
 """A key made or revoked elsewhere is in force here within a second."""
 START_S = 3.0
-"""How long the gateway waits for the keys in the database before it listens without them."""
+"""How long the gateway waits for its stores before it listens; it refuses what needs them then."""
 MANY, MANY_TURNS = 100, 10
 """Over so many requests in a second, they are written every five."""
 PRUNE_TURNS = 120
@@ -67,6 +69,7 @@ class RecordService:
         self.settings = settings
         self.keys = MadeKeys()
         self.usage = UsageCounter()
+        self.load: Callable[[], None] = lambda: None  # imports what the stores need; blocks
         self.owns: Callable[[], bool] = lambda: True
         """Whether the database is for this process to open."""
         self.pass_on: Callable[[list[UsageRow], list[str]], bool] = lambda rows, requests: False
@@ -90,6 +93,7 @@ class RecordService:
         self._write_requests_at = 0  # in turns
         self._prune_requests_at = 0
         self._url = url
+        self._mark = KeyMark(database_file(url))
         self._database: Database | None = None
         self._clock = clock
         self._opening = LazyOpen("the database of records", self._open, clock)
@@ -117,12 +121,9 @@ class RecordService:
         """Say whether the database could not be opened, read or written at the last attempt."""
         return bool(self._reason) or self._opening.is_failing
 
-    def may_hold_keys(self) -> bool:
-        return may_hold(self._url)
-
     def may_hold(self) -> bool:
-        """Say whether there may be something in the database; blocks."""
-        return may_hold(self._url)
+        """Say whether there may be something in the database, or should be; blocks."""
+        return may_hold(self._url) or self._mark.exists()
 
     def database(self) -> Database:
         """Return the one database of records, keys and jobs: no file may be opened twice."""
@@ -143,12 +144,20 @@ class RecordService:
 
     async def start(self) -> None:
         """Read the keys, START_S at most; a database that fails is tried again later."""
-        if await asyncio.to_thread(may_hold, self._url):
-            self._asked = True
-            self._begin(self._opening.try_now())
-            assert self._turn is not None
-            await asyncio.wait({self._turn}, timeout=START_S)
+        self._begin(self._first_turn())
+        assert self._turn is not None
+        await asyncio.wait({self._turn}, timeout=START_S)
         self.run()
+
+    async def _first_turn(self) -> None:
+        """Import the stores, and read the keys where there may be some."""
+        holds = await asyncio.to_thread(self.may_hold)
+        if not holds and not self.keys.is_known:
+            self.keys.take(KeyTable(UNREAD))
+        await asyncio.to_thread(self.load)
+        if holds:
+            self._asked = True
+            await self._opening.try_now()
 
     def run(self) -> None:
         """Take turns from now on; may be called twice."""
@@ -180,7 +189,13 @@ class RecordService:
         """Store a key and put it in force; False where its name or its text is taken."""
         store = await self.ready()
         with _store_errors():
-            added = await in_time(store.add_key(key))
+            await asyncio.to_thread(self._mark.write)
+            try:
+                added = await in_time(store.add_key(key))
+            except BaseException:
+                if not self.keys.table.keys:
+                    self._mark.remove()
+                raise
             await self._read_keys(store)
         return added
 
@@ -213,8 +228,10 @@ class RecordService:
     # -- inside
 
     async def _open(self) -> RecordStore:
-        make = await asyncio.to_thread(_store_class)
-        store = make(self.database())
+        from forebay.records.store import RecordStore
+
+        await asyncio.to_thread(self._mark.check)
+        store = RecordStore(self.database())
         try:
             await asyncio.to_thread(store.open)
             await self._read_keys(store)
@@ -233,6 +250,7 @@ class RecordService:
                 await in_time(store.draw_owners(self.set_names()))
                 table = await in_time(store.keys(UNREAD))
             if table is not None:
+                await asyncio.to_thread(self._mark.follow, table, self.keys.table.number)
                 self.keys.take(table)
 
     async def _read_changed_keys(self, store: RecordStore) -> None:
@@ -403,13 +421,6 @@ class RecordService:
         self.deleted["usage"] += gone
         if not gone:
             self._prune_at_s = now_s + HOUR_S
-
-
-def _store_class() -> type[RecordStore]:
-    """Load what is not needed before there is anything to keep."""
-    from forebay.records.store import RecordStore
-
-    return RecordStore
 
 
 @contextlib.contextmanager

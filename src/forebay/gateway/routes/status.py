@@ -47,12 +47,13 @@ class StatusRoutes:
 
     async def health(self, request: Request) -> Response:
         """Say that the gateway is alive; touches nothing else."""
-        self.authorizer.anyone(request)
+        self.authorizer.probe(request)
         return json_answer({"status": "ok", "version": __version__})
 
     async def ready(self, request: Request) -> Response:
         """Say whether requests should be sent here."""
-        self.authorizer.anyone(request)
+        self.authorizer.probe(request)
+        self.authorizer.check_keys_known()
         if (problem := self.readiness.problem()) is not None:
             raise HttpError.of(problem)
         fleet = self.membership.shown

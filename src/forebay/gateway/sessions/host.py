@@ -1,8 +1,8 @@
 """The gateway's sessions, from the outside: their ledger is opened when it is needed.
 
 That is at the start where there may be sessions, else when the first one comes: a gateway without
-sessions leaves no file behind and does not load the database's library. A ledger that cannot be
-opened costs the sessions, not the live requests.
+sessions leaves no file behind. A ledger that cannot be opened costs the sessions, not the live
+requests.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from forebay.core import Arrived
-from forebay.errors import ForebayError
+from forebay.errors import ForebayError, StoreFailed
 from forebay.gateway.hot.callers import conversation_of
+from forebay.gateway.hot.keys import NOT_READ
 from forebay.gateway.http.lazy_open import LazyOpen, may_hold
 from forebay.gateway.http.store_timeout import in_time, store_unavailable
 from forebay.relay.call import InferenceCall
@@ -24,7 +25,7 @@ from forebay.relay.problem import WORDS, Problem
 from forebay.sessions.record import is_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator
 
     from forebay.gateway.hot.admission import Admission
     from forebay.gateway.hot.keys import KeyRing
@@ -108,16 +109,15 @@ class SessionHost:
         jobs_database: str,
         deps: SessionDeps,
         replica: Callable[[], str],
-        owners: Callable[[], Mapping[str, str]],
+        keys: KeyRing,
     ) -> None:
-        """`replica` returns this gateway's name among several, "" where it works alone; `owners`
-        the owner of each key by its name."""
+        """`replica` returns this gateway's name among several; "" where it works alone."""
         self.settings = settings
         self.figures = deps.figures
         self._url = settings.database or beside(jobs_database)
         self._deps = deps
         self._replica = replica
-        self._owners = owners
+        self._keys = keys
         self._ledger: SessionLedger | None = None
         self._opening = LazyOpen("the session database", self._open, deps.clock)
 
@@ -132,6 +132,8 @@ class SessionHost:
         return await self._opening.ready()
 
     async def _open(self) -> Sessions:
+        if self._keys.sealed:  # prompts of keys that are not known would end as unauthorized
+            raise StoreFailed(NOT_READ)
         if self._ledger is None:
             self._ledger = await asyncio.to_thread(_ledger, self._url, self._replica())
         ledger = self._ledger
@@ -140,7 +142,7 @@ class SessionHost:
 
         sessions = Sessions(self.settings, ledger, self._deps)
         try:
-            await asyncio.wrap_future(ledger.adopt(self._owners()))
+            await asyncio.wrap_future(ledger.adopt({key.name: key.owner for key in self._keys}))
             await sessions.start()
         except BaseException:
             await asyncio.to_thread(ledger.close, CLOSE_S)

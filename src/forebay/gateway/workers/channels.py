@@ -46,11 +46,11 @@ class WorkerChannels:
         store.on_gone = self.node_news.forget
 
     def _tell_newcomer(self, member: str) -> None:
+        self._tell_keys(member)  # first: it answers 503 until it knows them
         self.node_news.tell_all(member)
-        self._tell_keys(member)
 
     def _tell_keys(self, member: str = "") -> None:
-        if self._store.leads and self._made_keys.is_told:
+        if self._store.leads and self._made_keys.is_known:
             self._asides.send(KeyNews(self._made_keys.table), member)
 
     def _hear_keys(self, _: str, news: KeyNews) -> None:

@@ -104,7 +104,7 @@ class LeaderProxy:
         length = request.headers.get("content-length", "")
         has_body = length not in ("", "0") or "transfer-encoding" in request.headers
         if not has_body or request.url.path.startswith(GUARDS):
-            self.authorizer.anyone(request)
+            self.authorizer.probe(request)
             return
         self.authorizer.caller(request)
         most = UPLOAD_BYTES if request.url.path.startswith(FILES) else self.body_bytes_max
