@@ -176,13 +176,13 @@ class NaiveModel(NaiveArrivals):
                 self.change_node(event, node)
             case NodeRested() if node is not None and not node.removed:
                 rest_s = event.rest_s
-                if self.now_s - node.broken_off_s > 1.0:
+                if not node.excuses(self.now_s):
                     node.slots = max(min(node.slots, 1), node.slots - 1)
                 elif rest_s <= 1.0:
                     rest_s = min(rest_s, 0.1)
                 node.rest_until_s = max(node.rest_until_s, self.now_s + rest_s)
             case NodeRemoved() if node is not None and not node.removed:
-                node.removed, node.broken_off_s = True, float("-inf")
+                node.removed, node.broken_off_s = True, []
                 node.time.offset.clear()
                 self.forget_node(event.name)
                 self.learn_lanes()

@@ -96,7 +96,7 @@ class NaiveNode:
     said: NodeChanged
     slots: int
     rest_until_s: float = 0.0
-    broken_off_s: float = float("-inf")
+    broken_off_s: list[float] = field(default_factory=list)
     away_since_s: float = 0.0
     used_at: tuple[int, int] = (0, 0)
     removed: bool = False
@@ -105,7 +105,13 @@ class NaiveNode:
 
     def break_off(self, now_s: float) -> None:
         if not self.removed:
-            self.broken_off_s = now_s
+            self.broken_off_s.append(now_s)
+
+    def excuses(self, now_s: float) -> bool:
+        """Each request that was broken off within the last second excuses one refusal."""
+        late = [at_s for at_s in self.broken_off_s if now_s - at_s <= 1.0]
+        self.broken_off_s = late[1:]
+        return bool(late)
 
     def serves(self, lane: Lane) -> bool:
         listed = lane[0] in self.said.models and lane[1] in self.said.families

@@ -61,7 +61,7 @@ class Outsider:
         self.nodes: dict[str, NodeChanged] = {}
         self.slots: dict[str, int] = {}
         self.rest_until_s: dict[str, float] = {}
-        self.broken_off_s: dict[str, float] = {}
+        self.broken_off_s: dict[str, list[float]] = {}
         self.stopping = False
         self.totals: dict[str, int] = {}
 
@@ -100,7 +100,7 @@ class Outsider:
             case Finished() | Cancelled():
                 ticket = self.tickets.get(event.id)
                 if ticket and isinstance(event, Cancelled) and ticket.node in self.nodes:
-                    self.broken_off_s[ticket.node] = self.now_s
+                    self.broken_off_s.setdefault(ticket.node, []).append(self.now_s)
                 if ticket and (ticket.state == "running" or isinstance(event, Cancelled)):
                     self.end(event.id)
             case Returned():
@@ -129,9 +129,11 @@ class Outsider:
                     for ticket in self.tickets.values():
                         ticket.excluded.discard(event.name)
             case NodeRested() if event.name in self.nodes:
-                slots, broken_off_s = self.slots[event.name], self.broken_off_s.get(event.name)
+                slots, broken_off_s = self.slots[event.name], self.broken_off_s.get(event.name, [])
+                late = [at_s for at_s in broken_off_s if self.now_s - at_s <= 1.0]
+                broken_off_s[:] = late[1:]
                 rest_s = event.rest_s
-                if broken_off_s is None or self.now_s - broken_off_s > 1.0:
+                if not late:
                     self.slots[event.name] = max(min(slots, 1), slots - 1)
                 elif rest_s <= 1.0:
                     rest_s = min(rest_s, 0.1)

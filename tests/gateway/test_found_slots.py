@@ -66,6 +66,26 @@ async def test_requests_that_wait_get_more_slots_while_that_gains(
         assert (await client.reply()).status == 200
 
 
+async def test_a_stream_that_is_cancelled_excuses_one_refusal_and_no_more(rig: Rig) -> None:
+    node = await rig.node(kind="openai")
+    await rig.start(node)
+    await answered(rig, node, 3)
+    client, call = await rig.run(node, stream=True)
+    client.close()
+    await call.gone()
+    waits = await rig.ask()
+    await (await node.next_call()).answer({}, 429)
+    await rig.wait_until("waiting", 1)
+    assert (await shown(rig))[0] == 2
+    rig.clock.advance(0.1)
+    await (await node.next_call()).answer({}, 429)
+    await rig.wait_until("waiting", 1)
+    assert (await shown(rig))[0] == 1
+    rig.clock.advance(1.0)
+    await (await node.next_call()).answer(OK)
+    assert (await waits.reply()).status == 200
+
+
 async def test_streams_that_have_not_begun_are_told_when_another_answer_ends(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

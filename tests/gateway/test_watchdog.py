@@ -8,6 +8,7 @@ import pytest
 
 from forebay.core import Cancelled, NodeView
 from forebay.gateway.holdings import byte_faults, connection_faults, slot_faults
+from forebay.nodes.slot_limit import SlotLimit
 from forebay.relay.watchdog import LOOK_S
 
 from .conftest import OK
@@ -177,6 +178,23 @@ async def test_the_self_check_tells_of_bytes_that_nobody_holds(rig: Rig) -> None
     rig.clock.advance(LOOK_S)
     assert faults == ["7 bytes of bodies are counted, 0 are held"]
     gateway._server.budget.used_bytes -= 7
+
+
+async def test_slots_that_are_found_may_rise_and_fall_between_two_looks(rig: Rig) -> None:
+    node = await rig.node(kind="openai")
+    gateway = await rig.start(node)
+    faults: list[str] = []
+    gateway.check_itself(faults.extend)
+    (backend,) = gateway.parts.nodes
+    rig.clock.advance(LOOK_S)
+    backend.limit = SlotLimit(4)
+    backend.tell_slots(rig.clock.monotonic_s())
+    for _ in range(4):
+        await rig.run(node)
+    backend.busy(0.0)
+    assert backend.told.slots == 3
+    rig.clock.advance(3 * LOOK_S)
+    assert faults == []
 
 
 def test_bytes_and_connections_must_agree_with_who_holds_them() -> None:

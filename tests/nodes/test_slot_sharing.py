@@ -117,6 +117,24 @@ def test_two_workers_find_more_room_within_60_requests_as_one_does(kind: str) ->
     assert median(took) <= 60
 
 
+class OneCancels(LeadingLimit):
+    """The limit of a node on which somebody cancels a stream every 0.2 s."""
+
+    cancels_s = 0.0
+
+    def note_refused(self, now_s: float) -> bool:
+        while self.cancels_s <= now_s:
+            self.note_broken_off(self.cancels_s)
+            self.cancels_s += 0.2
+        return super().note_refused(now_s)
+
+
+def test_fault_80_one_who_cancels_every_fifth_of_a_second_does_not_move_the_slots() -> None:
+    for seed in range(5):
+        run = Run(OneCancels(), seed, ALIKE, clients=300)
+        assert max(one.slots for one in run.serve(refusing(8), 600)[100:]) <= 12
+
+
 # -- the leader
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from forebay.core import prefixes, swaps
 from forebay.core.charging import expected_tokens
 from forebay.core.lanes import Lane
-from forebay.core.nodes import NEVER_S, Node
+from forebay.core.nodes import Node
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,7 +125,7 @@ class Cluster:
             self._detach(node, key)
         self.unreported.pop(name, None)
         node.removed = True
-        node.broken_off_s = NEVER_S
+        node.broken_off.clear()
         node.models = node.on_trial = ()
         if node.leases or node.lent:
             self._leaving[name] = node

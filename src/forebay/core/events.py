@@ -166,7 +166,7 @@ class NodeRested(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """A node said it is busy (429, 503): one slot fewer (floor 1), nothing new for `rest_s`.
 
     Where a request was broken off there in the last second, most likely the node has not noticed
-    yet: it keeps its slots, and a rest of up to 1 s is only 0.1 s.
+    yet: it keeps its slots, and a rest of up to 1 s is only 0.1 s. Each excuses one refusal.
     """
 
     name: str

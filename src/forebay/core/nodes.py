@@ -30,11 +30,46 @@ BUSY_SHARE: Final = 0.7
 """Weight of the slots in use; specification 1."""
 BROKEN_OFF_S: Final = 1.0
 """How long a node may take to notice that a request was broken off."""
+BROKEN_OFF_MAX: Final = 256
+"""So many are remembered: no node has more slots."""
 NOTICE_S: Final = 0.1
 """How long a node rests that says it is busy meanwhile: most notice within milliseconds."""
-NEVER_S: Final = float("-inf")
 LOADS_RECENT: Final = 9
 """The median of so many is a load time: a run may be several times as long as a usual one."""
+
+
+class Cancellations:
+    """Requests that were cancelled on a node lately: each excuses one refusal of it.
+
+    The node may not have noticed that there is room again. It is one place for each of them, so
+    that who cancels often does not hide that the node refuses more than that.
+
+    >>> broken_off = Cancellations()
+    >>> broken_off.note(5.0)
+    >>> broken_off.excuses(5.1), broken_off.excuses(5.2)
+    (True, False)
+    """
+
+    __slots__ = ("_at_s",)
+
+    def __init__(self) -> None:
+        self._at_s: deque[float] = deque(maxlen=BROKEN_OFF_MAX)
+
+    def note(self, now_s: float) -> None:
+        self._at_s.append(now_s)
+
+    def excuses(self, now_s: float) -> bool:
+        """Say whether a refusal is excused, using up what excuses it."""
+        at_s = self._at_s
+        while at_s and now_s - at_s[0] > BROKEN_OFF_S:
+            at_s.popleft()
+        if not at_s:
+            return False
+        at_s.popleft()
+        return True
+
+    def clear(self) -> None:
+        self._at_s.clear()
 
 
 class Load:
@@ -52,7 +87,7 @@ class Node:
     """One backend server."""
 
     __slots__ = (
-        "_left_s", "_load_is_told", "_loads", "away_since_s", "broken_off_s", "families",
+        "_left_s", "_load_is_told", "_loads", "away_since_s", "broken_off", "families",
         "gpu_load", "held", "holds_all", "is_new", "lanes", "leases", "lent", "load_s",
         "loaded", "loaded_max", "loads", "models", "name", "on_trial", "prefixes",
         "ready_at_s", "removed", "rest_until_s", "room", "seq", "shares", "slots", "state",
@@ -74,7 +109,7 @@ class Node:
         self.leases: dict[str, str] = {}  # what runs here, by id, and its model
         self.lent = 0  # slots set aside for others to fill, and not filled as far as we know
         self.rest_until_s = 0.0
-        self.broken_off_s = NEVER_S  # when the last request was cancelled that ran here
+        self.broken_off = Cancellations()
         self.wake_s = 0.0  # when the core will look at it again by itself
         self.removed = False
         self.used_at = 0  # the sequence number of the last dispatch: least recently used

@@ -249,7 +249,7 @@ class Scheduler:
             return
         node = book.release(entry)
         if not node.removed:
-            node.broken_off_s = book.now_s
+            node.broken_off.note(book.now_s)
         book.charging.settle(entry, node, event.prompt_tokens, event.output_tokens)
         if entry.claim is not None:
             self._settle_rate(entry, entry.claim, event)
@@ -409,7 +409,7 @@ class Scheduler:
         if node is None:
             return
         rest_s = event.rest_s
-        if book.now_s - node.broken_off_s <= BROKEN_OFF_S:  # it may not have noticed the end yet
+        if node.broken_off.excuses(book.now_s):  # it may not have noticed the end yet
             if rest_s <= BROKEN_OFF_S:
                 rest_s = min(rest_s, NOTICE_S)
         elif node.slots > 1:

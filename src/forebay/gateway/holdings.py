@@ -81,7 +81,9 @@ class HoldingsAudit:
         return found
 
     def _slot_faults(self, nodes: Iterable[NodeView]) -> list[str]:
-        told = {backend.name: backend.told.slots for backend in self._nodes}
+        told = {}
+        for backend in self._nodes:  # a number that is found by trying changes between two looks
+            told[backend.name], backend.slots_most = backend.slots_most, backend.told.slots
         found, self._ceilings = slot_faults(nodes, told, self._ceilings)
         return found
 
@@ -116,8 +118,9 @@ def slot_faults(
 ) -> tuple[list[str], dict[str, int]]:
     """No node runs more requests than it has slots, unless it did before they became fewer.
 
-    `told` is what each node reports: one that was busy has fewer slots for a while. Returns the
-    faults, and how many requests may run on each node at the next check.
+    `told` is the most that each node has reported since the last check: one that was busy has
+    fewer slots for a while. Returns the faults, and how many requests may run on each node at the
+    next check.
     """
     found: list[str] = []
     after: dict[str, int] = {}

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 from msgspec.structs import replace
 
 from forebay.core import NodeRemoved
-from forebay.core.nodes import BROKEN_OFF_S, NEVER_S
+from forebay.core.nodes import Cancellations
 from forebay.errors import BackendFailed
 from forebay.nodes.adapters.detection import ADAPTERS, detect
 from forebay.nodes.adapters.lm_studio import LmStudio
@@ -66,6 +66,9 @@ SILENT: Final = "its guard has sent no heartbeat for too long"
 
 class Backend:
     """A node that is configured, found or registered."""
+
+    slots_most = 0
+    """What `told` has said at most since the last self-check."""
 
     def __init__(
         self,
@@ -123,7 +126,7 @@ class Backend:
         self._stopped = False
         self._slots_cut = 0
         self._was_busy = False
-        self._broken_off_s = NEVER_S  # when a request was cancelled that ran there
+        self._broken_off = Cancellations()  # that no limit of several workers knows of
         self._says_loading = False  # in answer to the last probe
 
     # -- for the relay
@@ -231,14 +234,16 @@ class Backend:
 
     def broken_off(self) -> None:
         """Take note that a request was cancelled here while the node ran it."""
-        self._broken_off_s = now_s = self._clock.monotonic_s()
-        if isinstance(self.limit, LeadingLimit | FollowedLimit):
+        now_s = self._clock.monotonic_s()
+        if self.finds_slots and isinstance(self.limit, LeadingLimit | FollowedLimit):
             self.limit.note_broken_off(now_s)
+        else:
+            self._broken_off.note(now_s)
 
     def busy(self, started_s: float) -> bool:
         """Take note of a node that says it is full: it has fewer slots than we thought.
 
-        Unless a request was broken off just before, of which it may not know.
+        Unless a request was broken off just before, of which it may not know: one for each.
 
         The core has taken one off; so do we from what we tell it, until good probes, with no such
         answer between them, give them back one at a time. Where nobody knows the number, the
@@ -248,7 +253,7 @@ class Backend:
         from now on. If that is too many still, one more is taken off at once.
         """
         now_s = self._clock.monotonic_s()
-        if now_s - self._broken_off_s <= BROKEN_OFF_S:
+        if self._broken_off.excuses(now_s):
             return False
         if self.finds_slots:
             assert self.limit is not None
@@ -535,6 +540,7 @@ class Backend:
                 self.state_since_s = self._clock.monotonic_s()
                 self._say(change)
             self.told = self._with_slots(change)
+            self.slots_most = max(self.slots_most, self.told.slots)
             self._post(self.told)
         self._arm()
 

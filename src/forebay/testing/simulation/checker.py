@@ -31,7 +31,6 @@ from forebay.core.events import (
     ShutDown,
     Ticked,
 )
-from forebay.core.nodes import NEVER_S
 from forebay.core.snapshot import Snapshot
 from forebay.testing.simulation import rules
 from forebay.testing.simulation.mirror import Mirror, SeenNode, SeenTicket
@@ -265,7 +264,7 @@ class Checker:
             case NodeRested():
                 node.rest(self._mirror.now_s, event.rest_s)
             case NodeRemoved():
-                node.removed, node.broken_off_s = True, NEVER_S
+                node.removed, node.broken_off_s = True, []
 
     def _arrive(self, event: Arrived) -> None:
         assert event.id not in self._mirror.tickets, f"{event.id} arrives twice"

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from forebay.core.nodes import BROKEN_OFF_S, NEVER_S, NOTICE_S
+from forebay.core.nodes import BROKEN_OFF_S, NOTICE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,7 +77,8 @@ class SeenNode:
     swaps: bool = False
     loaded_max: int = 1
     rest_until_s: float = 0.0
-    broken_off_s: float = NEVER_S
+    broken_off_s: list[float] = field(default_factory=list)
+    """When requests were cancelled there; each excuses one refusal."""
     away_since_s: float = 0.0
     is_new: bool = False
     removed: bool = False
@@ -96,13 +97,15 @@ class SeenNode:
 
     def break_off(self, now_s: float) -> None:
         if not self.removed:
-            self.broken_off_s = now_s
+            self.broken_off_s.append(now_s)
 
     def rest(self, now_s: float, rest_s: float) -> None:
-        if now_s - self.broken_off_s > BROKEN_OFF_S:
+        self.broken_off_s = [at_s for at_s in self.broken_off_s if now_s - at_s <= BROKEN_OFF_S]
+        if not self.broken_off_s:
             self.slots = max(min(self.slots, 1), self.slots - 1)
         elif rest_s <= BROKEN_OFF_S:
             rest_s = min(rest_s, NOTICE_S)
+        self.broken_off_s = self.broken_off_s[1:]
         self.rest_until_s = max(self.rest_until_s, now_s + rest_s)
 
     def is_up(self) -> bool:
