@@ -51,7 +51,7 @@ async def test_many_nodes_and_troubles_leave_the_table_in_sight_and_axe_content(
     gateway = await site.start(*nodes)
     for node in gateway.parts.nodes:
         node.drain()
-        node.failed("status", "m", "")
+        node.failed("status", "m", "", 0.0)
     page = await site.open()
     await page.set_viewport_size({"width": 1280, "height": 800})
     await expect(page.locator("#troubles li:visible")).to_have_count(3)
@@ -75,7 +75,7 @@ async def test_tokens_and_first_tokens_are_figures_and_try_it_folds_after_traffi
     page = await site.open()
     await expect(page.get_by_label("Message", exact=True)).to_be_visible()
     await expect(page.locator(".tile-tokens_second")).to_contain_text("none in the last minute")
-    next(iter(gateway.parts.nodes)).failed("status", "m", "")
+    next(iter(gateway.parts.nodes)).failed("status", "m", "", 0.0)
     call = await site.hold(node, stream=True)
     await call.start_stream()
     await call.chunk(b'data: {"usage": {"prompt_tokens": 3, "completion_tokens": 5000}}\n\n')

@@ -137,6 +137,7 @@ class NaiveBook:
             return None
         node = self.nodes[name]
         tickets = self.decision(name, self.by_class(tickets, node)).runnable()
+        tickets = node.before_the_struck(tickets)
         return first_of(tickets, node, self.accounts, look_only=look_only) if tickets else None
 
     def by_class(self, tickets: list[Ticket], node: NaiveNode) -> list[list[Ticket]]:

@@ -84,8 +84,9 @@ class NaiveModel(NaiveArrivals):
         match event:
             case Finished():
                 self.settle(ticket, event.prompt_tokens, event.output_tokens)
+                node = self.nodes[ticket.node]
+                self.note_strike(event, ticket, node)
                 if event.ok:
-                    node = self.nodes[ticket.node]
                     self.services.finish(ticket, node.memory, self.lanes_on(node), self.now_s)
                 if event.ok and event.output_tokens >= 0:
                     outputs = self.accounts.outputs.setdefault(ticket.lane, [])
@@ -135,6 +136,12 @@ class NaiveModel(NaiveArrivals):
         self.end(ticket, how)
         self.forget_node(name)
 
+    def note_strike(self, event: Finished | Returned, ticket: Ticket, node: NaiveNode) -> None:
+        if event.strike:
+            node.strikes[ticket.user] = node.strikes.get(ticket.user, 0) + 1
+        elif isinstance(event, Finished) and event.ok:
+            node.strikes.pop(ticket.user, None)
+
     def forget_node(self, name: str) -> None:
         """A removed node is forgotten with its last lease."""
         if self.nodes[name].removed and not self.leases(name):
@@ -143,6 +150,7 @@ class NaiveModel(NaiveArrivals):
     def come_back(self, event: Returned, ticket: Ticket) -> None:
         self.refund_class(ticket)
         name = ticket.node
+        self.note_strike(event, ticket, self.nodes[name])
         if event.exclude:
             ticket.excluded.add(name)
         ticket.returned = True

@@ -97,6 +97,8 @@ class NaiveNode:
     slots: int
     rest_until_s: float = 0.0
     broken_off_s: list[float] = field(default_factory=list)
+    strikes: dict[str, int] = field(default_factory=dict)
+    """By user; the model's days are too short for any to expire."""
     away_since_s: float = 0.0
     used_at: tuple[int, int] = (0, 0)
     removed: bool = False
@@ -112,6 +114,11 @@ class NaiveNode:
         late = [at_s for at_s in self.broken_off_s if now_s - at_s <= 1.0]
         self.broken_off_s = late[1:]
         return bool(late)
+
+    def before_the_struck(self, tickets: list[Ticket]) -> list[Ticket]:
+        """Of one class: who has three strikes goes only where nobody else is left."""
+        others = [ticket for ticket in tickets if self.strikes.get(ticket.user, 0) < 3]
+        return others or tickets
 
     def serves(self, lane: Lane) -> bool:
         listed = lane[0] in self.said.models and lane[1] in self.said.families

@@ -92,6 +92,7 @@ class Day:
         self.second_model = rng.choice((0.0, 0.4))
         self.odd = rng.choice((0.0, 0.2, 1.0))
         self.ends = rng.random() < 0.2
+        self.strikes = rng.choice((0.0, 0.0, 0.9))
         self.known: list[str] = []
         self.running: list[str] = []
         self.arrived: dict[str, Arrived] = {}
@@ -186,11 +187,14 @@ class Day:
         rng = self.rng
         prompt, output = rng.choice((-1, 0, 1, 10)), rng.choice((-1, 0, 1, 10, 100))
         name = self.any_of(self.running)
-        return None if name is None else Finished(name, rng.random() < 0.9, prompt, output)
+        ok = rng.random() < (0.9 if rng.random() >= self.strikes else 0.5)
+        strike = not ok and rng.random() < self.strikes
+        return None if name is None else Finished(name, ok, prompt, output, strike)
 
     def come_back(self) -> Event | None:
         name = self.any_of(self.running)
-        return None if name is None else Returned(name, self.rng.random() < 0.5)
+        strike = self.rng.random() < self.strikes
+        return None if name is None else Returned(name, self.rng.random() < 0.5, strike)
 
     def cancel(self) -> Event | None:
         name = self.any_of(self.known[-12:] + self.running)

@@ -2,6 +2,8 @@
 
 from itertools import pairwise
 
+import pytest
+
 from forebay.core import NodeChanged
 from forebay.nodes.adapters.report import NodeReport
 from forebay.nodes.health import (
@@ -12,6 +14,7 @@ from forebay.nodes.health import (
     PROBE_GAP_S,
     PROBE_S,
     TRANSITIONS,
+    FailureKind,
     NodeHealth,
 )
 
@@ -111,11 +114,43 @@ def test_a_failed_request_and_a_failed_probe_are_two_failures() -> None:
     assert told.state == "offline"
 
 
-def test_two_requests_that_broke_together_take_it_offline_and_the_rest_is_no_news() -> None:
+def test_requests_that_break_within_a_second_are_one_failure_but_refused_connects_are_not() -> None:
     health = online()
-    told = [health.request_failed("a", "broken", "u", 5.0) for _ in range(4)]
-    assert [event is not None for event in told] == [False, True, False, False]
-    assert 5.0 < health.next_probe_s() <= 5.0 + OFFLINE_PROBE_S
+    for at_s in (5.0, 5.5, 5.9):
+        assert health.request_failed("a", "broken", "u", at_s) is None
+    assert health.next_probe_s() == 5.0
+    told = [health.request_failed("a", "broken", "u", 6.0) for _ in range(3)]
+    assert [event is not None for event in told] == [True, False, False]
+    assert 6.0 < health.next_probe_s() <= 6.0 + OFFLINE_PROBE_S
+    health = online()
+    told = [health.request_failed("a", "connect", "u", 5.0) for _ in range(2)]
+    assert [event is not None for event in told] == [False, True]
+
+
+def test_good_probes_between_requests_that_hang_do_not_make_up_for_them() -> None:
+    health = online()
+    for at_s, is_news in ((100.0, False), (300.0, True)):
+        assert (health.request_failed("a", "timeout", "u", at_s) is not None) == is_news
+        health.probe_succeeded(REPORT, at_s + 10.0)
+    health.request_answered("a", 320.0, ok=True)
+    assert health.request_failed("a", "timeout", "u", 400.0) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "answered_s", "is_excused"),
+    [("timeout", 5.0, True), ("broken", 5.0, True), ("garbage", 5.0, True), ("timeout", 4.9, False),
+     ("connect", 5.0, False), ("status", 5.0, False)],
+)  # fmt: skip
+def test_a_request_has_itself_to_blame_where_another_was_answered_meanwhile(
+    kind: FailureKind, answered_s: float, is_excused: bool
+) -> None:
+    here, elsewhere = online(), online()
+    here.answered_s = elsewhere.answered_others_s = answered_s
+    for health in (here, elsewhere):
+        assert health.excuses(kind, started_s=5.0) == is_excused
+        assert health.request_failed("a", kind, "u", 6.0, excused=True) is None
+        assert health.request_failed("a", kind, "u", 9.0, excused=True) is None
+        assert health.next_probe_s() == 6.0
 
 
 def test_many_failing_requests_do_not_ask_for_many_probes() -> None:

@@ -13,6 +13,7 @@ from forebay.nodes.health import (
     FLAP_PROBE_S_MAX,
     PROBE_S,
     REST_S_MAX,
+    TOGETHER_S,
     FailureKind,
     NodeHealth,
 )
@@ -49,6 +50,7 @@ class Watched:
     now_s: float = 0.0
     told: NodeChanged | None = None
     in_a_row: int = 0  # failures that are no 5xx, with nothing good between
+    broke_s: float = -1.0  # the last of these that was a request's
     log: list[NodeChanged | None] = field(default_factory=list)
 
     def step(self, wait_s: float, what: str, detail: object) -> None:
@@ -60,6 +62,11 @@ class Watched:
         if before and self.told and before.state == "offline" and self.told.state != "offline":
             assert what == "good", "only a good probe brings a node back"
 
+    def _count(self, kind: object) -> None:
+        if kind == "connect" or (kind != "status" and self.now_s >= self.broke_s + TOGETHER_S):
+            self.in_a_row += 1
+            self.broke_s = self.now_s
+
     def _call(self, what: str, detail: object) -> NodeChanged | None:
         health, now_s = self.health, self.now_s
         match what, detail:
@@ -70,7 +77,7 @@ class Watched:
                 self.in_a_row += 1
                 return health.probe_failed(now_s)
             case "failed", (str(model), kind, str(user)):
-                self.in_a_row += kind != "status"
+                self._count(kind)
                 return health.request_failed(model, cast("FailureKind", kind), user, now_s)
             case "served" | "refused", str():
                 self.in_a_row = 0 if what == "served" else self.in_a_row

@@ -3,7 +3,8 @@
 1. Class: strict order, or what the classes are owed on this node; jobs come after all of them.
 2. Queue: of those with something for this node, the swap rule may leave only some; of these, one
    with a retry, else the lowest tag in the node's time; ties go to the oldest head.
-3. Entry: the oldest retry, else the head of the user with the lowest counter.
+3. Entry: the oldest retry, else the head of the user with the lowest counter. Users with three
+   strikes on the node come after all others of the class (`forebay.core.nodes`).
 
 A queue that cannot use this node is passed over and blocks nobody. The cost is O(queues that are
 not empty + log n): lanes are configuration, not load.
@@ -14,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forebay.core import swaps
+from forebay.core.retries import NOWHERE
 
 if TYPE_CHECKING:
     from forebay.core.entries import Entry
@@ -64,16 +66,16 @@ class Dispatch:
             return self._pick_among_models(node, now_s)
         if self.options.class_order == "weighted":
             classes = self._classes_for(node)
-            return self._best(node, classes[0]) if classes else None
+            return self._best(node, classes[0], now_s) if classes else None
         for rank, waiting in enumerate(self._queues):  # strict, and no model ever swaps
             if not waiting:
                 continue
             queue = next(iter(waiting))
-            if len(waiting) == 1 and not queue.returned.count:  # mostly: nothing to compare
+            if len(waiting) == 1 and not queue.returned.count and not node.strikes:  # mostly
                 if node.name in queue.lane.nodes:
                     return queue.best()
             elif queues := self._queues_for(node, rank):
-                return self._best(node, queues)
+                return self._best(node, queues, now_s)
         return None
 
     def _pick_among_models(self, node: Node, now_s: float) -> Entry | None:
@@ -81,7 +83,7 @@ class Dispatch:
         classes = self._classes_for(node)
         if not classes or swaps.has_room(node):
             node.swap_target = None
-            return self._best(node, classes[0]) if classes else None
+            return self._best(node, classes[0], now_s) if classes else None
         again_s = self._choose_target(node, classes, now_s)
         may_load = node.swap_target is not None and swaps.may_load(node)
         for queues in classes:
@@ -91,7 +93,7 @@ class Dispatch:
                 since_s = min((one.unserved_since_s for one in wanted), default=0.0)
                 runnable = [one for one in runnable if one.unserved_since_s < since_s] or wanted
             if runnable:
-                return self._best(node, runnable)
+                return self._best(node, runnable, now_s)
         if again_s < swaps.NEVER_S:
             self._timers.wake(node, again_s, now_s)
         return None
@@ -170,19 +172,26 @@ class Dispatch:
             and (queue.backlogged or queue.first_returned(node) is not None)
         ]
 
-    def _best(self, node: Node, queues: list[WaitQueue]) -> Entry | None:
+    def _best(self, node: Node, queues: list[WaitQueue], now_s: float) -> Entry | None:
+        """Return who of one class is next: others before those who have struck out."""
+        if node.strikes and (struck := node.struck(now_s)):
+            others = [queue for queue in queues if queue.next_for(node, struck) is not None]
+            if others:
+                return self._first(node, others, struck)
+        return self._first(node, queues, NOWHERE)
+
+    def _first(self, node: Node, queues: list[WaitQueue], struck: frozenset[str]) -> Entry | None:
         if len(queues) == 1:  # nothing to compare, so nothing is placed in the node's time yet
-            return queues[0].first_returned(node) or queues[0].best()
+            return queues[0].next_for(node, struck)
         best: Entry | None = None
         best_key: tuple[float, int] | None = None
         for queue in queues:
-            entry = queue.first_returned(node) if queue.returned.count else None
-            if entry is not None:
+            entry = queue.next_for(node, struck)
+            if entry is None:
+                continue
+            if entry.goes_first:
                 key = (node.shares.clocks[queue.rank], entry.seq)
             else:
-                entry = queue.best()
-                if entry is None:
-                    continue
                 key = (node.shares.tag(queue, entry.account.counter), entry.seq)
             if best_key is None or key < best_key:
                 best, best_key = entry, key

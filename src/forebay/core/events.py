@@ -93,6 +93,8 @@ class Finished(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     ok: bool = True
     prompt_tokens: int = -1
     output_tokens: int = -1
+    strike: bool = False
+    """It failed by itself: the node has answered others meanwhile, or had begun to answer it."""
 
 
 class Returned(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
@@ -102,6 +104,8 @@ class Returned(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     exclude: bool = True
     """Keep it off that node from now on. False when the node was merely busy: then post
     `NodeRested` first, or it goes straight back there."""
+    strike: bool = False
+    """As in `Finished`."""
 
 
 class Cancelled(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):

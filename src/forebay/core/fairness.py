@@ -238,8 +238,22 @@ class WaitQueue:
             heapreplace(heap, (account.counter, head.seq, self._pushes, account))
         return None
 
+    def best_of_others(self, users: frozenset[str]) -> Entry | None:
+        """Return the entry that is next of other users than these, retries aside."""
+        passed_over = []
+        while (entry := self.best()) is not None and entry.user.name in users:
+            passed_over.append(heappop(self.heap))
+        for item in passed_over:
+            heappush(self.heap, item)
+        return entry
+
     def first_returned(self, node: Node) -> Entry | None:
         return self.returned.first_for(node.name)
+
+    def next_for(self, node: Node, but: frozenset[str]) -> Entry | None:
+        """Return the entry of others than some users that is next on a node, or None."""
+        first = self.returned.first_for(node.name, but) if self.returned.count else None
+        return first or (self.best_of_others(but) if but else self.best())
 
     def take(self, entry: Entry) -> None:
         """Take an entry out: the head of the best account, or a retry."""

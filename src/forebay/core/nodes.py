@@ -3,6 +3,11 @@
 A lease is one entry in `Node.leases`: taken by `take`, given back by `give_back`, and both are
 called from one place each. Nothing counts up and down, so nothing can drift: the number of leases
 is the size of a dict. A lowered slot count drains: no lease is ever taken away.
+
+A request that fails while its node answers others has itself to blame: a *strike* of its user on
+that node. With `STRIKES_MAX` of them the user's requests start there only when nobody else's of
+their class waits for the node, until one is answered or `STRIKES_S` have passed since the last.
+What fails otherwise is counted in `forebay.nodes.health`.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ if TYPE_CHECKING:
 
     from forebay.core.actions import WaitReason
     from forebay.core.entries import Entry
-    from forebay.core.events import NodeChanged
+    from forebay.core.events import Finished, NodeChanged
     from forebay.core.lanes import Lane
 
 GPU_SHARE: Final = 0.3
@@ -30,46 +35,34 @@ BUSY_SHARE: Final = 0.7
 """Weight of the slots in use; specification 1."""
 BROKEN_OFF_S: Final = 1.0
 """How long a node may take to notice that a request was broken off."""
-BROKEN_OFF_MAX: Final = 256
-"""So many are remembered: no node has more slots."""
+BROKEN_OFF_MAX: Final = 256  # no node has more slots
+STRIKES_MAX: Final = 3
+STRIKES_S: Final = 600.0
+STRUCK_MAX: Final = 256  # users with strikes that are remembered of a node: the latest
 NOTICE_S: Final = 0.1
 """How long a node rests that says it is busy meanwhile: most notice within milliseconds."""
 LOADS_RECENT: Final = 9
 """The median of so many is a load time: a run may be several times as long as a usual one."""
 
 
-class Cancellations:
-    """Requests that were cancelled on a node lately: each excuses one refusal of it.
+def new_excuses() -> deque[float]:
+    """Return a memory of when requests were cancelled on a node: see `is_excused`."""
+    return deque(maxlen=BROKEN_OFF_MAX)
 
-    The node may not have noticed that there is room again. It is one place for each of them, so
-    that who cancels often does not hide that the node refuses more than that.
 
-    >>> broken_off = Cancellations()
-    >>> broken_off.note(5.0)
-    >>> broken_off.excuses(5.1), broken_off.excuses(5.2)
+def is_excused(broken_off: deque[float], now_s: float) -> bool:
+    """Say whether a refusal is excused by a cancellation just before, and use that up.
+
+    The node may not have noticed yet that it has room for one more; but not for more than one, so
+    that who cancels often does not hide that it is full.
+
+    >>> is_excused(deque([1.0, 5.0]), 5.5), is_excused(deque([1.0]), 5.5)
     (True, False)
     """
-
-    __slots__ = ("_at_s",)
-
-    def __init__(self) -> None:
-        self._at_s: deque[float] = deque(maxlen=BROKEN_OFF_MAX)
-
-    def note(self, now_s: float) -> None:
-        self._at_s.append(now_s)
-
-    def excuses(self, now_s: float) -> bool:
-        """Say whether a refusal is excused, using up what excuses it."""
-        at_s = self._at_s
-        while at_s and now_s - at_s[0] > BROKEN_OFF_S:
-            at_s.popleft()
-        if not at_s:
-            return False
-        at_s.popleft()
-        return True
-
-    def clear(self) -> None:
-        self._at_s.clear()
+    while broken_off:
+        if now_s - broken_off.popleft() <= BROKEN_OFF_S:
+            return True
+    return False
 
 
 class Load:
@@ -91,7 +84,7 @@ class Node:
         "gpu_load", "held", "holds_all", "is_new", "lanes", "leases", "lent", "load_s",
         "loaded", "loaded_max", "loads", "models", "name", "on_trial", "prefixes",
         "ready_at_s", "removed", "rest_until_s", "room", "seq", "shares", "slots", "state",
-        "swap_rank", "swap_target", "swap_victim", "used_at", "wake_s",
+        "strikes", "swap_rank", "swap_target", "swap_victim", "used_at", "wake_s",
     )  # fmt: skip
 
     def __init__(self, name: str, seq: int, ranks: int) -> None:
@@ -109,7 +102,8 @@ class Node:
         self.leases: dict[str, str] = {}  # what runs here, by id, and its model
         self.lent = 0  # slots set aside for others to fill, and not filled as far as we know
         self.rest_until_s = 0.0
-        self.broken_off = Cancellations()
+        self.broken_off = new_excuses()  # requests that were cancelled here
+        self.strikes: dict[str, tuple[int, float]] = {}  # by user, and when; the latest last
         self.wake_s = 0.0  # when the core will look at it again by itself
         self.removed = False
         self.used_at = 0  # the sequence number of the last dispatch: least recently used
@@ -182,6 +176,26 @@ class Node:
         if self.leases.pop(entry.id, None) is None:
             raise InvariantBroken(f"{entry.id} gave back a lease it does not hold")
         entry.node = None
+
+    def note_end(self, user: str, event: Finished, now_s: float) -> None:
+        if event.strike:
+            self.strike(user, now_s)
+        elif event.ok:
+            self.strikes.pop(user, None)
+
+    def strike(self, user: str, now_s: float) -> None:
+        count, at_s = self.strikes.pop(user, (0, now_s))
+        self.strikes[user] = (count + 1 if now_s - at_s < STRIKES_S else 1), now_s
+        if len(self.strikes) > STRUCK_MAX:
+            del self.strikes[next(iter(self.strikes))]
+
+    def struck(self, now_s: float) -> frozenset[str]:
+        """Return the users whose requests give way to others' here."""
+        return frozenset(
+            user
+            for user, (count, at_s) in self.strikes.items()
+            if count >= STRIKES_MAX and now_s - at_s < STRIKES_S
+        )
 
     def may_run(self, model: str) -> bool:
         """Say whether another request of a model that does not rest here may start."""

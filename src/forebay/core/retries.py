@@ -42,11 +42,15 @@ class Retries:
             del self._groups[entry.excluded]
         self.count -= 1
 
-    def first_for(self, node: str) -> Entry | None:
+    def first_for(self, node: str, but: frozenset[str] = NOWHERE) -> Entry | None:
+        """Return the oldest that a node may have, of others than some users."""
         first: Entry | None = None
         for excluded, group in self._groups.items():
-            if node not in excluded and (first is None or group[0].seq < first.seq):
-                first = group[0]
+            if node in excluded:
+                continue
+            head = next((one for one in group if one.user.name not in but), None)
+            if head is not None and (first is None or head.seq < first.seq):
+                first = head
         return first
 
     def ahead_of(self, entry: Entry) -> int:

@@ -36,7 +36,7 @@ from forebay.core.events import (
     ShutDown,
     Ticked,
 )  # fmt: skip
-from forebay.core.nodes import BROKEN_OFF_S, NOTICE_S
+from forebay.core.nodes import BROKEN_OFF_S, NOTICE_S, is_excused
 from forebay.core.options import Options
 from forebay.core.view import audit, describe, snapshot
 from forebay.errors import NotAllowed
@@ -204,19 +204,25 @@ class Scheduler:
                 tally.service.append(service_s)
             else:
                 self._add_service(entry, node, service_s)
-            learns = charging.needs_cost or book.paced or node.room is not None
-            if learns and event.output_tokens >= 0:
-                times.add_output(event.output_tokens)
-            if entry.prefix and event.output_tokens >= 0:
-                # As estimated on arrival, like the cached ones. What a node counts is in another
-                # unit (its tokenizer's), and few streams tell it.
-                computed = max(0, entry.arrival.prompt_tokens - entry.cached_tokens)
-                lane.prefill.add(computed, event.output_tokens, service_s)
+            if event.output_tokens >= 0:
+                self._learn_tokens(entry, node, event, service_s)
             tally.served += 1
         else:
             tally.failed += 1
+        if event.strike or node.strikes:
+            node.note_end(entry.arrival.user, event, book.now_s)
         book.end(entry, "finish")
         book.fill(node)
+
+    def _learn_tokens(self, entry: Entry, node: Node, event: Finished, service_s: float) -> None:
+        book, lane = self._book, entry.queue.lane
+        if book.charging.needs_cost or book.paced or node.room is not None:
+            lane.times.add_output(event.output_tokens)
+        if entry.prefix:
+            # As estimated on arrival, like the cached ones. What a node counts is in another
+            # unit (its tokenizer's), and few streams tell it.
+            computed = max(0, entry.arrival.prompt_tokens - entry.cached_tokens)
+            lane.prefill.add(computed, event.output_tokens, service_s)
 
     def _settle_rate(self, entry: Entry, claim: Claim, event: Finished | Cancelled) -> None:
         """Charge a key for what was used; a request that got no answer used its prompt."""
@@ -249,7 +255,7 @@ class Scheduler:
             return
         node = book.release(entry)
         if not node.removed:
-            node.broken_off.note(book.now_s)
+            node.broken_off.append(book.now_s)
         book.charging.settle(entry, node, event.prompt_tokens, event.output_tokens)
         if entry.claim is not None:
             self._settle_rate(entry, entry.claim, event)
@@ -266,6 +272,8 @@ class Scheduler:
         entry.joins_load = False
         book.charging.refund_class(entry, node)
         book.tally.returned += 1
+        if event.strike:
+            node.strike(entry.arrival.user, book.now_s)
         if event.exclude:
             entry.excluded |= {node.name}
         book.rejoin_queue(entry)
@@ -409,7 +417,7 @@ class Scheduler:
         if node is None:
             return
         rest_s = event.rest_s
-        if node.broken_off.excuses(book.now_s):  # it may not have noticed the end yet
+        if is_excused(node.broken_off, book.now_s):  # it may not have noticed the end yet
             if rest_s <= BROKEN_OFF_S:
                 rest_s = min(rest_s, NOTICE_S)
         elif node.slots > 1:

@@ -163,6 +163,7 @@ class Gateway:
         self._server.abort()
         parts.guarded.stop()
         parts.node_commands.stop()
+        parts.membership.stop()
         parts.nodes.stop()
         parts.relay.stop()
         parts.inflations.stop()

@@ -31,6 +31,7 @@ from forebay.gateway.dashboard import (
 from forebay.gateway.errors.rendering import ErrorRenderer
 from forebay.gateway.fleet.guarded_nodes import GuardedNodes
 from forebay.gateway.fleet.membership import Membership, make_coordinator
+from forebay.gateway.fleet.node_answers import NodeAnswers
 from forebay.gateway.fleet.node_commands import NodeCommandLog
 from forebay.gateway.fleet.peers import Peers
 from forebay.gateway.holdings import HoldingsAudit
@@ -125,7 +126,7 @@ class Parts:
         self.relay.connect(self.coordinator)
         self.key_rates = KeyRates(queue, self._set_keys, self.coordinator.post, clock)
         self.nodes.connect(self._node_changed)
-        self.membership = self._make_membership()
+        self.membership = self._make_membership(clock)
         self.readiness = Readiness(self.nodes, lambda: self.membership.fleet)
         self.watchdog = Watchdog(self.relay, clock)
         self.holdings = HoldingsAudit(self.relay, self.nodes, self.watchdog, self.membership)
@@ -203,10 +204,11 @@ class Parts:
         options = self.settings.queue.options()
         return self.seat.coordinator(options, perform, clock, probe)
 
-    def _make_membership(self) -> Membership:
+    def _make_membership(self, clock: Timers) -> Membership:
         return Membership(
             self.coordinator,
             self.node_commands,
+            NodeAnswers(self.nodes, clock),
             is_shared=bool(self.settings.coordination.url),
             worker=None if self.seat is None else self.seat.about,
         )

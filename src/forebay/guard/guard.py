@@ -7,6 +7,7 @@ import contextlib
 import logging
 import secrets
 import ssl
+from math import inf
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -407,7 +408,8 @@ class Guard:
         self._send_heartbeats()
 
     def _lost(self, kind: str) -> None:
-        self.backend.failed(kind, "", "")
+        """Ask the backend anew; whether a broken connection counts is for the gateways to say."""
+        self.backend.failed(kind, "", "", -inf)
 
     def _send_heartbeats(self) -> None:
         for announcer in self.announcers:

@@ -16,18 +16,12 @@ from urllib.parse import quote, urlsplit
 from msgspec.structs import replace
 
 from forebay.core import NodeRemoved
-from forebay.core.nodes import Cancellations
+from forebay.core.nodes import is_excused, new_excuses
 from forebay.errors import BackendFailed
 from forebay.nodes.adapters.detection import ADAPTERS, detect
 from forebay.nodes.adapters.lm_studio import LmStudio
 from forebay.nodes.adapters.report import NodeReport, ProbeReply, says_loading
-from forebay.nodes.health import (
-    HEALTH_KINDS,
-    TIMEOUTS,
-    UNREAD,
-    WAYS_TO_FAIL,
-    NodeHealth,
-)
+from forebay.nodes.health import HEALTH_KINDS, TIMEOUTS, UNREAD, WAYS_TO_FAIL, NodeHealth
 from forebay.nodes.model_loads import ModelLoads
 from forebay.nodes.probing import Probing
 from forebay.nodes.slot_limit import SLOTS_MAX
@@ -126,7 +120,7 @@ class Backend:
         self._stopped = False
         self._slots_cut = 0
         self._was_busy = False
-        self._broken_off = Cancellations()  # that no limit of several workers knows of
+        self._broken_off = new_excuses()  # that no limit of several workers knows of
         self._says_loading = False  # in answer to the last probe
 
     # -- for the relay
@@ -149,18 +143,21 @@ class Backend:
             target, self._line, headers, self._credentials or credentials, length
         )  # fmt: skip
 
-    def failed(self, kind: str, model: str, user: str, started_s: float = 0.0) -> None:
+    def failed(self, kind: str, model: str, user: str, started_s: float) -> bool:
+        """Take note of a request that failed; say whether it has itself to blame for that."""
         self.failures[kind] = self.failures.get(kind, 0) + 1
         self.last_error = f"a request failed: {WAYS_TO_FAIL.get(kind, kind)}"
         known = HEALTH_KINDS.get(kind)
         now_s = self._clock.monotonic_s()
+        is_own = known is not None and self.health.excuses(known, started_s)
         if known is not None:
-            self._tell(self.health.request_failed(model, known, user, now_s))
+            self._tell(self.health.request_failed(model, known, user, now_s, excused=is_own))
         limit = self.limit
-        if limit is None or kind not in TIMEOUTS or self._loads.may_delay(model, started_s):
-            return
-        if limit.note_timed_out(started_s, now_s):
+        if is_own or limit is None or kind not in TIMEOUTS:
+            return is_own
+        if not self._loads.may_delay(model, started_s) and limit.note_timed_out(started_s, now_s):
             self.tell_slots(now_s)
+        return False
 
     def measured(self, sample: Sample, started_s: float, ended_s: float, *, is_full: bool) -> None:
         """Take note of how long a request took that was answered well, for the slots.
@@ -238,7 +235,7 @@ class Backend:
         if self.finds_slots and isinstance(self.limit, LeadingLimit | FollowedLimit):
             self.limit.note_broken_off(now_s)
         else:
-            self._broken_off.note(now_s)
+            self._broken_off.append(now_s)
 
     def busy(self, started_s: float) -> bool:
         """Take note of a node that says it is full: it has fewer slots than we thought.
@@ -253,7 +250,7 @@ class Backend:
         from now on. If that is too many still, one more is taken off at once.
         """
         now_s = self._clock.monotonic_s()
-        if self._broken_off.excuses(now_s):
+        if is_excused(self._broken_off, now_s):
             return False
         if self.finds_slots:
             assert self.limit is not None

@@ -1,9 +1,15 @@
 """The health of a node as a pure state machine: events and time in, changes out.
 
 A circuit breaker with four phases, moved only through `TRANSITIONS`. Two failures in a row open
-it (a failed request counts as one, and asks for a probe at once); one good probe makes it *half
-open*: the node is then reported with a single slot, until a request or a second probe succeeds.
-A failure while half open opens it again at once.
+it; one good probe makes it *half open*: the node is then reported with a single slot, until a
+request or a second probe succeeds. A failure while half open opens it again at once.
+
+**Which requests count as failures.** A node is judged by what nobody else can be blamed for: one
+request can make a stream wait for ever, or a server close its connection. A time-out, a broken
+connection or garbage counts only if the node began no answer below 500 to anybody between the
+start and the end of that request; what breaks within `TOGETHER_S` is one failure. A refused connect
+always counts. What does not count is a strike of its user (`forebay.core.nodes`). Each asks for a
+probe, but good probes do not make up for requests: many servers that hang say that they are well.
 
 Two things keep a sick node from being thrashed. While it is offline, probes back off from
 `OFFLINE_PROBE_S` to `PROBE_S`, so that a node that comes back is never overlooked for longer than
@@ -58,6 +64,9 @@ ERRORS_MAX = 5
 """Answers of 5xx in a row that put a model to rest; DESIGN 4.1."""
 USERS_MIN = 2
 """To how many users: one alone may send nothing but bad requests; DESIGN 4.1."""
+TOGETHER_S = 1.0
+"""Requests that break within so long of each other have most likely broken for one reason."""
+NEVER_S = float("-inf")
 REST_S = 1.0
 REST_S_MAX = 5.0
 """Requests wait meanwhile, and where no other node has the model it helps nobody; DESIGN 4.1."""
@@ -156,7 +165,13 @@ class NodeHealth:
         self._models_set = models
         self._phase: Phase = "new"
         self._report = NodeReport(models=(), families=("openai",), kind="")
-        self._failures = 0  # in a row
+        self._failures = 0  # in a row, probes among them
+        self._unanswered = 0  # requests among them, whatever probes say meanwhile
+        self._counted_s = NEVER_S  # when the last of these failed
+        self._broke_s = NEVER_S  # when any did, 5xx aside
+        self._breaks_together = False  # the last that broke was not alone
+        self.answered_s = NEVER_S  # when the last answer below 500 began, to a request from here
+        self.answered_others_s = NEVER_S  # to other gateways, as far as they have said
         self._offline_tries = 0  # failed probes since it went offline
         self._flaps = 0
         self._place = crc32(name.encode()) / 2**32  # in the cycle of `_spread`
@@ -192,6 +207,18 @@ class NodeHealth:
         if self.is_silent or self._phase in {"new", "offline"}:
             return "offline"
         return self._report.state if self._drained_since_s is None else "draining"
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Say, of a request that has just broken, whether its node may be gone for all."""
+        return self._phase == "offline" or self._failures > 0 or self._breaks_together
+
+    def excuses(self, kind: FailureKind, started_s: float) -> bool:
+        """Say whether a request that failed has itself to blame: others were answered meanwhile."""
+        return kind not in ("connect", "status") and self._last_answer_s() >= started_s
+
+    def _last_answer_s(self) -> float:
+        return max(self.answered_s, self.answered_others_s)
 
     def next_probe_s(self) -> float:
         return self._probe_at_s
@@ -231,22 +258,29 @@ class NodeHealth:
         return self._tell_if_changed(now_s)
 
     def request_failed(
-        self, model: str, kind: FailureKind, user: str, now_s: float
+        self, model: str, kind: FailureKind, user: str, now_s: float, *, excused: bool = False
     ) -> NodeChanged | None:
-        """Take a request that failed by the node's fault; busy answers (429) are no failures.
+        """Take a request that failed; busy answers (429) are no failures.
 
-        A `status` may be the fault of the request, so it counts against the model alone, and
-        there only together with those of other users.
+        One that is `excused` says nothing of the node. A `status` may be the fault of the request,
+        so it counts against the model alone, and there only together with those of other users.
         """
         if self._phase == "offline":
             return None  # one of many that broke together: it says nothing new
         ask_at_s = max(now_s, self._probe_started_s + PROBE_GAP_S)
-        if kind != "status":
-            self._fail(now_s, ask_at_s)
-        else:
-            self._probe_at_s = min(self._probe_at_s, ask_at_s)
+        self._probe_at_s = min(self._probe_at_s, ask_at_s)
+        if kind == "status":
             if model in self._models():
                 self._errors.setdefault(model, _Errors()).add(user, now_s)
+            return self._tell_if_changed(now_s)
+        self._breaks_together = now_s < self._broke_s + TOGETHER_S
+        self._broke_s = now_s
+        if not excused and (kind == "connect" or now_s >= self._counted_s + TOGETHER_S):
+            if self._last_answer_s() >= self._counted_s:
+                self._unanswered = 0
+            self._unanswered += 1
+            self._counted_s = now_s
+            self._fail(now_s, ask_at_s)
         return self._tell_if_changed(now_s)
 
     def request_answered(self, model: str, now_s: float, *, ok: bool) -> NodeChanged | None:
@@ -256,6 +290,7 @@ class NodeHealth:
         self._errors.pop(model, None)
         if ok:
             self._answer_well()
+            self._unanswered = 0
             self._move("served", now_s)
         return self._tell_if_changed(now_s)
 
@@ -347,7 +382,8 @@ class NodeHealth:
         if self._failed_since_s is None:
             self._failed_since_s = now_s
         was_offline = self._phase == "offline"
-        self._move("failed_often" if self._failures >= FAILURES_MAX else "failed", now_s)
+        in_a_row = max(self._failures, self._unanswered)
+        self._move("failed_often" if in_a_row >= FAILURES_MAX else "failed", now_s)
         if was_offline:
             self._offline_tries += 1
         if self._phase == "offline":

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
-from forebay.core.nodes import Cancellations
+from forebay.core.nodes import is_excused, new_excuses
 from forebay.nodes.known_rounds import UNCAPPED
 from forebay.nodes.slot_limit import SlotLimit
 from forebay.nodes.slot_rounds import Sample
@@ -124,7 +124,7 @@ class LeadingLimit(SlotLimit):
         super().__init__(start)
         self._on_needs = on_needs
         self._needs = self.listens, self.watches
-        self._broken_off = Cancellations()  # at whichever worker
+        self._broken_off = new_excuses()  # at whichever worker
         self._in_use: dict[str, int] = {}  # requests of the other workers, as each said last
         self._writing: dict[str, list[Stream]] = {}  # by worker, "" is this one
         self._waiting: dict[str, tuple[list[Silent], float]] = {}  # and when that was said
@@ -154,13 +154,13 @@ class LeadingLimit(SlotLimit):
 
     def note_refused(self, now_s: float) -> bool:
         """Take a refusal, unless a request broken off just before excuses it."""
-        if self._broken_off.excuses(now_s):
+        if is_excused(self._broken_off, now_s):
             return False
         return super().note_refused(now_s)
 
     def note_broken_off(self, now_s: float) -> None:
         """Take a request that was cancelled: the node may not know of it yet, and refuse others."""
-        self._broken_off.note(now_s)
+        self._broken_off.append(now_s)
 
     # -- what the other workers see
 

@@ -57,10 +57,11 @@ class Exchange(AnswerListener):
     __slots__ = (
         "_backend", "_connection", "_events", "_failures", "_forgotten_bytes", "_head",
         "_is_stream", "_kept", "_length", "_missing", "_opening", "_paused", "_pieces", "_relay",
-        "_sink", "answer_bytes", "arrived_s", "attempt", "call", "committed", "ended", "estimate_s",
-        "first_byte_s", "flowing", "heard_s", "id", "last_node", "model", "node", "output_tokens",
-        "position", "predicted_s", "prompt_tokens", "queued", "queued_since_s", "rate", "revoked",
-        "started_s", "status", "stream_limits", "timeline", "waited_s", "waits_for",
+        "_sink", "_strike", "answer_bytes", "arrived_s", "attempt", "call", "committed", "ended",
+        "estimate_s", "first_byte_s", "flowing", "heard_s", "id", "last_node", "model", "node",
+        "output_tokens", "position", "predicted_s", "prompt_tokens", "queued", "queued_since_s",
+        "rate", "revoked", "started_s", "status", "stream_limits", "timeline", "waited_s",
+        "waits_for",
     )  # fmt: skip
 
     def __init__(self, call: InferenceCall, sink: Sink, relay: Relay, now_s: float) -> None:
@@ -70,7 +71,6 @@ class Exchange(AnswerListener):
         self.model = arrival.model
         self._sink = sink
         self._relay = relay
-
         # what is told of it
         self.node = ""  # while it runs, and where it was answered
         self.last_node = ""  # where it ran before it went back to the queue
@@ -87,7 +87,6 @@ class Exchange(AnswerListener):
         self.status = 0  # of the answer that reached the sink
         self.prompt_tokens = self.output_tokens = -1
         self.timeline: list[tuple[float, str]] | None = None
-
         # its state
         self.committed = False  # the sink has been told 200, before any answer
         self.flowing = self.ended = False  # the first: answer bytes have reached the sink
@@ -97,9 +96,9 @@ class Exchange(AnswerListener):
         self._failures = 0  # attempts that failed; a node that was merely busy is none
         self._missing: tuple[str, ...] = ()  # nodes that turned out not to have the model
         self._kept: KeptAnswer | None = None  # a whole 5xx, while it is tried once more
-
         # the present attempt
         self._backend: Backend | None = None
+        self._strike = False  # it has failed, and has itself to blame
         self._connection: NodeConnection | None = None
         self._opening: PendingConnect | None = None
         self._head: AnswerHead | None = None  # once the answer has begun
@@ -452,7 +451,8 @@ class Exchange(AnswerListener):
 
     def _blame(self, kind: str) -> None:
         if self._backend is not None:
-            self._backend.failed(kind, self.model, self.call.arrival.user, self.started_s)
+            user = self.call.arrival.user
+            self._strike = self._backend.failed(kind, self.model, user, self.started_s)
 
     def _leave_node(self, why: str) -> None:
         self._drop_connection()
@@ -498,9 +498,9 @@ class Exchange(AnswerListener):
             return
         self.node, self.last_node = "", self.node
         self._drop_answer()
-        self.first_byte_s = 0.0
-        self.queued_since_s = self._relay.now_s()
-        self._relay.post(Returned(self.id, exclude=exclude))
+        self.first_byte_s, self.queued_since_s = 0.0, self._relay.now_s()
+        strike, self._strike = self._strike, False
+        self._relay.post(Returned(self.id, exclude, strike))
         if self.ended:
             return
         if not self.node and not self.queued:  # else it runs already, or was told its place before
@@ -526,7 +526,8 @@ class Exchange(AnswerListener):
             try:
                 self._stop(problem)
             finally:
-                self._relay.post(Finished(self.id, False, self.prompt_tokens, self.output_tokens))
+                tokens = self.prompt_tokens, self.output_tokens
+                self._relay.post(Finished(self.id, False, *tokens, self._strike))
 
     def _stop(self, problem: Problem) -> None:
         self._count_tokens()
@@ -545,8 +546,8 @@ class Exchange(AnswerListener):
             self.first_byte_s = relay.now_s()
         if self.stream_limits:
             relay.keepalive.discard(self)
-        if self._is_stream and self._backend is not None:
-            note_first_byte(self, self._backend, self._relay)
+        if self._backend is not None:
+            note_first_byte(self, self._backend, relay, is_stream=self._is_stream)
         if not self.committed:
             self._sink.head(head, self._length, self)
         elif not self._is_stream:  # the sink has been told that it is

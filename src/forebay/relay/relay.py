@@ -203,12 +203,12 @@ class Relay:
         return True
 
     def may_wait_for(self, exchange: Exchange, node: Backend | None, failures: int) -> bool:
-        """Say whether it may wait for a node that is gone to come back, whatever the budget.
+        """Say whether it may wait for a node that may be gone to answer, whatever the budget.
 
         It keeps load off nodes in trouble. One that is gone gets none, and when it comes back, it
         gets one request at a time until one has succeeded.
         """
-        if node is None or node.told.state != "offline" or failures >= self._attempts_max:
+        if node is None or not node.health.is_doubtful or failures >= self._attempts_max:
             return False
         if self.others_have(exchange, (node.name,)):
             return False

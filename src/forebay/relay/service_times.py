@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from forebay.relay.relay import Relay
 
 
-def note_first_byte(exchange: Exchange, backend: Backend, relay: Relay) -> None:
-    """Tell of a stream that has begun well."""
+def note_first_byte(exchange: Exchange, backend: Backend, relay: Relay, *, is_stream: bool) -> None:
+    """Tell of an answer that has begun, and more of a stream."""
+    if exchange.status < 500:
+        backend.health.answered_s = max(backend.health.answered_s, exchange.first_byte_s)
+    if not is_stream:
+        return
     prompt_tokens = exchange.call.arrival.prompt_tokens
     if backend.limit is not None and backend.limit.watches:  # first: as many write now
         _note_streams(backend, relay, exchange)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forebay.nodes.health import TOGETHER_S
+
 from .conftest import EVENT
 
 if TYPE_CHECKING:
@@ -239,7 +241,9 @@ async def test_fault_30_a_node_that_comes_back_is_tried_with_one_request_first(
     node = await rig.node(slots=4)
     gateway = await rig.start(node, retry={"attempts": 1}, queue={"offline_wait_seconds": 0})
     (backend,) = gateway.parts.nodes
-    for _ in range(2):
+    for pause_s in (0.0, TOGETHER_S):
+        rig.clock.advance(pause_s)
+        await settle(rig, backend)
         client = await rig.ask()
         (await node.next_call()).reset()
         assert (await client.reply()).status == 502

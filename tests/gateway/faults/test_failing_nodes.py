@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from forebay.nodes.health import TOGETHER_S
+
 from .conftest import EVENT
 
 if TYPE_CHECKING:
@@ -208,7 +210,9 @@ async def test_fault_24_garbage_is_an_error_and_the_node_is_penalised(
     node = await rig.node()
     gateway = await rig.start(node, retry={"attempts": 1}, queue={"offline_wait_seconds": 0})
     (backend,) = gateway.parts.nodes
-    for _ in range(2):
+    for pause_s in (0.0, TOGETHER_S):
+        rig.clock.advance(pause_s)
+        await rig.until(lambda: backend._probing is None, "a probe does not end")
         client = await rig.ask(stream=stream)
         call = await node.next_call()
         await call.write(answer)

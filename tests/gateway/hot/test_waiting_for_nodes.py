@@ -170,17 +170,23 @@ async def test_a_node_that_restarts_costs_nobody_an_error(rig: Rig) -> None:
     await serve(rig, node, *clients)
 
 
+@pytest.mark.parametrize("is_busy", [False, True])
 async def test_a_node_that_dies_with_more_in_flight_than_the_budget_costs_nobody_an_error(
-    rig: Rig,
+    rig: Rig, is_busy: bool
 ) -> None:
-    node = await rig.node(slots=32)
+    node = await rig.node(slots=33)
     await rig.start(node)
     clients = [await rig.ask() for _ in range(32)]
     for _ in clients:
         await node.next_call()
+    if is_busy:  # then each of the others might have itself to blame
+        answered = await rig.ask()
+        await (await node.next_call()).answer(OK)
+        assert (await answered.reply()).status == 200
     await node.stop_listening()
     node.drop_connections(reset=True)
     await rig.wait_until("waiting", 32)
+    await rig.until_node("n1", "offline")
     await node.listen()
     await serve(rig, node, *clients)
 

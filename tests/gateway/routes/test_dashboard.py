@@ -126,7 +126,7 @@ async def test_tokens_and_failures_are_told_of_the_last_minutes(
     await call.chunk(b"data: [DONE]\n\n")
     await call.end()
     assert (await client.reply()).status == 200
-    next(iter(rig.gateway.parts.nodes)).failed("status", "m", "")
+    next(iter(rig.gateway.parts.nodes)).failed("status", "m", "", 0.0)
     rig.clock.advance(1.0)
     looker = await look(rig, http)
     await looker.next()

@@ -73,7 +73,7 @@ class LoanReports:
         arrival = run.arrival
         kind = (
             arrival.user, arrival.key, arrival.model, arrival.family, arrival.priority,
-            run.route.node, event.ok,
+            run.route.node, event.ok, event.strike,
         )  # fmt: skip
         ended = self._ended.get(kind)
         if ended is None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from forebay.clock import Timers
     from forebay.coordination import Coordinator, Fleet, Perform
+    from forebay.gateway.fleet.node_answers import NodeAnswers
     from forebay.gateway.fleet.node_commands import NodeCommandLog
     from forebay.settings import Settings
 
@@ -50,6 +51,7 @@ class Membership:
         self,
         coordinator: Coordinator,
         node_commands: NodeCommandLog,
+        node_answers: NodeAnswers,
         *,
         is_shared: bool,
         worker: About | None = None,
@@ -57,6 +59,7 @@ class Membership:
         """`worker` says who this one is among the workers of one gateway."""
         self._coordinator = coordinator
         self._node_commands = node_commands
+        self._node_answers = node_answers
         self._is_shared = is_shared
         self._worker = worker
         self._about: About | None = None
@@ -87,6 +90,8 @@ class Membership:
         if self._worker is not None:
             self._coordinator.introduce(self._worker)
             self.fleet = fleet
+            if fleet is not None:
+                self._node_answers.join(fleet)
         elif fleet is not None:
             self._about = about(settings, port, random.SystemRandom())
             self._coordinator.introduce(self._about)
@@ -97,6 +102,10 @@ class Membership:
         """Be one of these gateways; before `start`, so that sessions are found."""
         self.fleet = fleet
         self._node_commands.join(fleet)
+        self._node_answers.join(fleet)
+
+    def stop(self) -> None:
+        self._node_answers.stop()
 
     def change(self, settings: Settings) -> None:
         """Tell the others of settings that have been reloaded."""
