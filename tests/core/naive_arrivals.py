@@ -104,7 +104,8 @@ class NaiveArrivals(NaiveBook):
 
     def key_is_full(self, arrival: Arrived) -> bool:
         mine = [t for t in self.tickets.values() if t.arrival.key == arrival.key]
-        return 0 < arrival.key_running_max <= len(mine)
+        live = [t for t in mine if not t.arrival.job]
+        return 0 < arrival.key_running_max <= len(live)
 
     def comes_too_late(self, arrival: Arrived) -> bool:
         """Take over the core's refusal for an estimate if it agrees with the number it tells."""

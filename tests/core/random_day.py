@@ -158,9 +158,9 @@ class Day:
             affinity=rng.choice(("", "x")),
             max_wait_s=rng.choice((None, None, 0.0, 1.0, 4.0, 90.0)) if odd else None,
             stream=odd and rng.random() < 0.3,
-            job=rng.random() < self.jobs,
+            job=(job := rng.random() < self.jobs),
             key=key,
-            key_running_max=2 if key else 0,
+            key_running_max=2 if key and not job else 0,  # jobs wait for it: `test_key_caps`
         )
         if self.one_slot:
             arrival = replace(arrival, model=rng.choice(MODELS))

@@ -78,7 +78,10 @@ class Rig:
     def finish(self, name: str, *, after_s: float = 0.0, **more: Any) -> list[str]:
         """End a run and return the ids of what starts in its place."""
         self.now_s += after_s
-        return self.started(self.give(Finished(name, **more)))
+        return self.started(self.give_end(name, **more))
+
+    def give_end(self, name: str, **more: Any) -> list[Action]:
+        return self.give(Finished(name, **more))
 
     def come_back(self, name: str, *, exclude: bool = True) -> list[Action]:
         return self.give(Returned(name, exclude))

@@ -140,7 +140,8 @@ class CoreAgainstModel(RuleBasedStateMachine):
         arrival = Arrived(
             f"r{self.count}", model, family, user, priority, *sizes, weight=WEIGHTS[user],
             affinity="x" if flags[2] else "", max_wait_s=max_wait_s,
-            stream=flags[0], job=flags[1], key=key, key_running_max=2 if key else 0,
+            stream=flags[0], job=flags[1], key=key,
+            key_running_max=2 if key and not flags[1] else 0,
         )  # fmt: skip
         self.step(arrival, pause_s)
 

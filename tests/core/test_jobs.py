@@ -114,13 +114,6 @@ def test_jobs_do_not_touch_the_turns_of_requests() -> None:
     assert rig.run_dry("z") == ["a1", "b1", "a2"]
 
 
-def test_a_job_counts_in_its_key() -> None:
-    rig = Rig()
-    rig.node(slots=5)
-    rig.start("j1", job=True, key="k", key_running_max=1)
-    assert rig.refuse("j2", job=True, key="k", key_running_max=1).code == "user_queue_full"
-
-
 def test_a_job_that_waits_is_not_counted_as_a_request() -> None:
     rig = Rig()
     rig.node()

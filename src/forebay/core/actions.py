@@ -43,10 +43,12 @@ WaitReason: TypeAlias = Literal[
     "loading",  # the nodes that serve it are not up, and one says that it is loading
     "starting",  # a node that may serve it has never answered yet
     "rate",  # its key is over its rate
+    "key",  # as many requests of its key run as may at once
 ]
 """Why a request waits: `busy`, every slot that could serve it is taken; `turn`, a slot is free, but
 held for a model swap or for those before it; `offline`, no node that serves it is up; `loading`,
-none is up, but one is loading; `starting`, a node that may serve it has never answered yet."""
+none is up, but one is loading; `starting`, a node that may serve it has never answered yet; `rate`,
+its key is over its rate; `key`, its key's `max_running` is used up."""
 
 
 class RateStatus(Struct, frozen=True, gc=False, omit_defaults=True):

@@ -138,7 +138,8 @@ class Arrivals:
             book.seq = max(book.seq, event.seq)
         entry.queued = entry.counted = event.waited_s > 0.0 or not event.node
         entry.waited_s = event.waited_s
-        entry.wait_left_s -= event.waited_s
+        if entry.room is None or not arrival.patient:  # else some of it may have stood still
+            entry.wait_left_s -= event.waited_s
         entry.promotes_in_s -= event.waited_s
         entry.attempt = event.attempt
         if event.excluded:
@@ -166,14 +167,16 @@ class Arrivals:
     def _is_settled_by_key(self, arrival: Arrived, lane: Lane) -> bool:
         """Refuse it, or let it wait, because of the limits of its key; False: it is within them."""
         book, cap = self._book, arrival.key_running_max
-        if cap and book.key_unfinished(arrival.key) >= cap:
-            self.refuse(arrival, "user_queue_full", lane)
-            return True
-        rate = book.paced.get(arrival.key)
+        if cap and not (arrival.job or arrival.patient):
+            room = book.rates.capped.get(arrival.key)
+            if room is not None and room.held >= cap:
+                self.refuse(arrival, "user_queue_full", lane)
+                return True
+        rate = book.rates.rate_of(arrival)
         if rate is None:
             return False
         queue, tokens = lane.queues[book.rank_of(arrival)], book.charging.tokens_of(lane, arrival)
-        if book.rates.may_start(rate, tokens, queue, book.now_s):
+        if book.rates.may_start(rate, arrival, tokens, queue, book.now_s):
             return False
         self._wait_or_refuse(arrival, lane)
         return True
@@ -255,8 +258,12 @@ class Arrivals:
 
     def reason(self, entry: Entry) -> WaitReason:
         """Say why an entry waits."""
-        if entry.claim is not None and entry.claim.parked:
-            return "rate"
+        claim = entry.claim
+        if claim is not None and claim.parked:
+            if claim.gated and claim.rate.is_full(entry.queue.rank):
+                return "key"
+            if claim.rate.limits:
+                return "rate"
         lane, excluded = entry.queue.lane, entry.excluded
         open_nodes = self._book.cluster.open
         if open_nodes and any(name in open_nodes and name not in excluded for name in lane.nodes):
@@ -271,7 +278,7 @@ class Arrivals:
             rate = self._book.paced.get(arrival.key)
             if not self._is_refused_by_rate(arrival, None):
                 if rate is not None:
-                    rate.charge(Claim(rate, 0.0), 1, 0.0, self._book.now_s)
+                    rate.charge(Claim(rate, 0.0, gated=False), 1, 0.0, self._book.now_s)
                 self._book.actions.append(Reject(arrival.id, "counted"))
             return None
         code = self._unroutable(arrival, lane)
@@ -321,11 +328,19 @@ class Arrivals:
             return
         if self._book.paced and self._is_refused_by_rate(arrival, lane):
             return
+        if arrival.patient and self._no_place_for_prompt(arrival):
+            self.refuse(arrival, "user_queue_full", lane)
+            return
         limit_s = arrival.max_wait_s
         if limit_s is not None and limit_s <= 0.0 < self._book.options.wait_s_max:
             self.refuse(arrival, "deadline_unreachable", lane)
         elif self._make_room(arrival, lane):
             self._enqueue(arrival, lane)
+
+    def _no_place_for_prompt(self, arrival: Arrived) -> bool:
+        """Say whether as many of a capped key wait as may run: more would keep others out."""
+        room = self._book.rates.capped.get(arrival.key) if arrival.key_running_max else None
+        return room is not None and room.calls >= arrival.key_running_max
 
     def _enqueue(self, arrival: Arrived, lane: Lane) -> None:
         book = self._book

@@ -87,7 +87,7 @@ class Book:
     """Everything unfinished, and where it stands."""
 
     __slots__ = (
-        "_keys", "actions", "bounds", "charging", "choose", "cluster", "dispatch", "entries",
+        "actions", "bounds", "charging", "choose", "cluster", "dispatch", "entries",
         "job_rank", "now_s", "options", "paced", "ranks", "rates", "reaches", "return_tickets",
         "seq", "stopping", "tally", "timers", "users", "waiting_jobs",
     )  # fmt: skip
@@ -121,7 +121,6 @@ class Book:
         self.now_s = 0.0
         self.stopping = False
         self.waiting_jobs = 0
-        self._keys: dict[str, int] = {}  # unfinished entries of keys that have a cap
 
     def rank_of(self, arrival: Arrived) -> int:
         """Return the class of an arrival; jobs have one of their own, below all others."""
@@ -129,9 +128,6 @@ class Book:
             return self.job_rank
         rank = self.ranks.get(arrival.priority)
         return self.options.normal_rank() if rank is None else rank
-
-    def key_unfinished(self, key: str) -> int:
-        return self._keys.get(key, 0)
 
     def accept(self, arrival: Arrived, lane: Lane, queue: WaitQueue | None = None) -> Entry:
         """Open a ticket, in a queue that is known already or is found by its class."""
@@ -149,11 +145,16 @@ class Book:
         entry.wait_left_s = limit_s if own_s is None or own_s > limit_s else own_s
         self.entries[entry.id] = entry
         self.tally.accepted += 1
+        rate, gated = self.paced.get(arrival.key) if self.paced else None, False
         if arrival.key_running_max:
-            entry.capped = True
-            self._keys[arrival.key] = self._keys.get(arrival.key, 0) + 1
-        if self.paced and (rate := self.paced.get(arrival.key)) is not None:
-            entry.claim = Claim(rate, self.charging.tokens_of(lane, arrival))
+            entry.room = room = self.rates.enter(arrival, self.now_s)
+            gated = arrival.job or arrival.patient
+            if gated:
+                rate = room
+            else:
+                room.held += 1
+        if rate is not None:
+            entry.claim = Claim(rate, self.charging.tokens_of(lane, arrival), gated)
         return entry
 
     def arrival_number(self, arrival: Arrived) -> int:
@@ -413,6 +414,8 @@ class Book:
             self.waiting_jobs += 1
         else:
             self.bounds.add(entry)
+            if entry.room is not None:
+                entry.room.calls += 1
 
     def count_enqueued(self, entry: Entry) -> None:
         """Count one that has to wait, on arrival or after it came back; once."""
@@ -426,6 +429,10 @@ class Book:
             self.waiting_jobs -= 1
         else:
             self.bounds.remove(entry)
+            if (room := entry.room) is not None:
+                room.calls -= 1
+                if not room.calls:
+                    self.rates.offer(room, self.now_s)
 
     def join_queue(self, entry: Entry) -> None:
         """Put an entry that is counted already into its queue and start its waiting clock."""
@@ -475,7 +482,7 @@ class Book:
 
     def _change_queue(self, entry: Entry, queue: WaitQueue) -> None:
         claim = entry.claim
-        parked = claim is not None and self.rates.leave_line(entry, claim)
+        parked = claim is not None and self.rates.leave_line(entry, claim, self.now_s)
         self.dequeue(entry)
         returned = not parked and entry.queue.drop(entry)
         self.dispatch.note_leave(entry.queue)
@@ -525,8 +532,8 @@ class Book:
         queue.lane.unfinished -= 1
         del self.entries[entry.id]
         self.users.leave(entry.user)
-        if entry.capped:
-            self._leave_key(entry.arrival.key)
+        if entry.room is not None:
+            self.rates.exit(entry, entry.room, self.now_s)
         if not queue.lane.is_known():
             self.cluster.forget_if_unused(queue.lane)
 
@@ -587,13 +594,6 @@ class Book:
         queue = entry.promised_in
         if queue is not None and entry.p50_s is not None and entry.attempt == 0:
             queue.promises.learn(entry.kind, entry.raw_s, entry.p50_s, entry.waited_s)
-
-    def _leave_key(self, key: str) -> None:
-        left = self._keys[key] - 1
-        if left:
-            self._keys[key] = left
-        else:
-            del self._keys[key]
 
 
 def _everywhere(_ticket: str, _node: str) -> bool:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from forebay.core.events import Arrived
     from forebay.core.fairness import Account, WaitQueue
     from forebay.core.nodes import Node
-    from forebay.core.rates import Claim
+    from forebay.core.rates import Claim, KeyRate
     from forebay.core.sizes import Size
     from forebay.core.states import Cause, State
 
@@ -88,12 +88,12 @@ class Entry:
     """One ticket: what arrived, where it stands, and the lease it holds while it runs."""
 
     __slots__ = (
-        "account", "arrival", "attempt", "cached_tokens", "capped", "charged",
+        "account", "arrival", "attempt", "cached_tokens", "charged",
         "charged_account", "charged_on", "charged_queue", "claim", "class_charged", "cost",
         "counted", "deadline_s", "excluded", "goes_first", "guest", "held_from", "held_on",
         "held_until_s", "id", "joins_load", "kind", "lent", "node", "p50_s", "prefix", "price",
         "promised_in", "promotes_at_s", "promotes_in_s", "queue", "queued", "raw_s", "revoked",
-        "seq", "since_s", "size", "state", "unreached", "user", "wait_left_s", "waited_s",
+        "room", "seq", "since_s", "size", "state", "unreached", "user", "wait_left_s", "waited_s",
     )  # fmt: skip
 
     def __init__(self, arrival: Arrived, seq: int, user: User, now_s: float) -> None:
@@ -115,8 +115,8 @@ class Entry:
         self.node: Node | None = None  # set exactly while it holds a lease
         self.account: Account
         self.queue: WaitQueue
-        self.claim: Claim | None = None  # on the rate of its key, where that has one
-        self.capped = False  # whether it counts against the cap of its key
+        self.claim: Claim | None = None  # on the limits of its key, where they may delay it
+        self.room: KeyRate | None = None  # of its key, where that has a cap
         self.revoked = ""  # the code to answer with, once its owner was told to abort it
         self.excluded = NOWHERE  # nodes that failed it, or that its owner does not reach
         self.unreached = NOWHERE  # the latter of these

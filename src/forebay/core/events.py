@@ -44,7 +44,8 @@ class Arrived(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     key: str = ""
     """The API key; its rate is that of `Options.key_limits`."""
     key_running_max: int = 0
-    """How much the key may have waiting or running at once; 0 is no limit."""
+    """How much of the key may be unfinished at once: live requests that wait or run, and jobs and
+    patient ones that have started; these wait where it is reached. 0 is no limit."""
     fallbacks: tuple[str, ...] = ()
     """Models to run instead, in order, where `model` cannot run now. Settled before any waiting:
     if none of them can run at once either, it waits for the first that a node is up for."""

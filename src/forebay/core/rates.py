@@ -1,4 +1,4 @@
-"""Rate limits of keys, which delay requests instead of refusing them.
+"""Limits of keys that delay requests instead of refusing them: their rates, and `max_running`.
 
 **Theory.** Requests and tokens per minute are token buckets that hold one minute and are refilled
 continuously (Turner, "New Directions in Communications", 1986); tokens per day are a count that
@@ -21,6 +21,13 @@ one timer wakes a key.
 oldest head. While that one waits for the bucket nothing behind it starts, or small requests would
 take from a large one for ever. A line whose offer waits for a slot holds nobody back.
 
+**`max_running`.** Of a key with such a cap, jobs and prompts of sessions wait in the same way while
+as many of its requests are unfinished, live calls from their arrival on and jobs and prompts from
+their first start; a job waits as well while a live call or a prompt of its key does. They have
+lines of their own, because live calls that are counted already must not stand behind them, and a
+prompt's time limit stands still while it is parked. The end of a request of the key looks at them
+again.
+
 It does not remember the last minute over a restart, and a core that takes over from another begins
 with empty buckets (`KeysUsed.minute_is_used`): too slow for a minute rather than too fast.
 """
@@ -40,7 +47,7 @@ if TYPE_CHECKING:
     from forebay.core.cluster import Cluster
     from forebay.core.dispatch import Dispatch
     from forebay.core.entries import Entry, User
-    from forebay.core.events import KeysUsed
+    from forebay.core.events import Arrived, KeysUsed
     from forebay.core.timers import TimerQueue
 
 MINUTE_S: Final = 60.0
@@ -54,6 +61,8 @@ WAKE_S_MIN: Final = 0.001
 ROUNDING: Final = 1e-9
 """The part of a bucket that may be missing: a wake-up at the computed moment must find enough."""
 SWEEP_SLACK: Final = 64
+IDLE_ROOMS_MAX: Final = 1_000
+"""Keys with a cap that are remembered while nothing of theirs is unfinished."""
 
 
 class Bucket:
@@ -103,11 +112,12 @@ class Bucket:
 class ParkedLine(WaitQueue):
     """The parked entries of one key in one queue; its users take turns here as they do there."""
 
-    __slots__ = ("_accounts", "offer", "queue")
+    __slots__ = ("_accounts", "gated", "offer", "queue")
 
-    def __init__(self, queue: WaitQueue) -> None:
+    def __init__(self, queue: WaitQueue, gated: bool) -> None:
         super().__init__(queue.lane, queue.rank, queue.burst)
         self.queue = queue
+        self.gated = gated  # whether its entries wait for `max_running`, too
         self.offer: Entry | None = None  # the one that was put back, until it starts or ends
         self._accounts: dict[User, Account] = {}
 
@@ -133,12 +143,17 @@ class ParkedLine(WaitQueue):
 class Claim:
     """What one entry takes of its key's rate."""
 
-    __slots__ = ("charged", "line", "parked", "rank", "rate", "taken", "tokens", "was_parked")
+    __slots__ = (
+        "charged", "gated", "line", "parked", "parked_s", "rank", "rate", "taken", "tokens",
+        "was_parked",
+    )  # fmt: skip
 
-    def __init__(self, rate: KeyRate, tokens: float) -> None:
+    def __init__(self, rate: KeyRate, tokens: float, gated: bool) -> None:
         self.rate = rate
         self.tokens = tokens  # as estimated, then as used
         self.taken = 0.0  # of them, out of the bucket: less where it would be in debt for more
+        self.gated = gated  # a job or a prompt of a key that has a cap: counted once it is charged
+        self.parked_s = 0.0  # since when it is parked
         self.charged = False
         self.rank = -1  # of the class in which it is counted as waiting; -1 while it is not
         self.line: ParkedLine | None = None  # where it is parked, or was before it was put back
@@ -147,11 +162,11 @@ class Claim:
 
 
 class KeyRate:
-    """One key with limits: its buckets, and what waits for them."""
+    """One key with limits: its buckets, what counts against its cap, and what waits for them."""
 
     __slots__ = (
-        "_owed", "_requests", "_tokens", "_tokens_owed", "key", "limits", "lines", "seq",
-        "used_today", "wake_s",
+        "_owed", "_requests", "_tokens", "_tokens_owed", "calls", "held", "key", "limits", "lines",
+        "running_max", "seq", "tickets", "used_today", "wake_s",
     )  # fmt: skip
 
     def __init__(self, key: str, seq: int, limits: KeyLimits, ranks: int, now_s: float) -> None:
@@ -159,7 +174,12 @@ class KeyRate:
         self.seq = seq  # in which order keys became known
         self.used_today = 0.0
         self.wake_s = NEVER_S  # when it will be looked at again
-        self.lines: dict[WaitQueue, ParkedLine] = {}  # that are not empty, or whose offer waits
+        # Those that are not empty, or whose offer waits; by queue, and whether they are gated.
+        self.lines: dict[tuple[WaitQueue, bool], ParkedLine] = {}
+        self.running_max = 0  # its cap, as last told
+        self.held = 0  # what counts against that
+        self.calls = 0  # of its live calls and prompts, those that wait
+        self.tickets = 0  # everything unfinished
         self._owed = [0] * ranks  # entries of each class that wait and are not charged
         self._tokens_owed = [0.0] * ranks
         self._requests: Bucket | None = None
@@ -170,6 +190,10 @@ class KeyRate:
         self.limits = limits
         self._requests = _resized(self._requests, limits.requests_per_minute, now_s)
         self._tokens = _resized(self._tokens, limits.tokens_per_minute, now_s)
+
+    def is_full(self, rank: int) -> bool:
+        """Say whether its cap keeps a prompt, or a job by its rank, from starting now."""
+        return self.held >= self.running_max or (self.calls > 0 and rank == len(self._owed) - 1)
 
     def empty(self, now_s: float) -> None:
         for bucket in (self._requests, self._tokens):
@@ -232,7 +256,8 @@ class KeyRate:
         """Return the lines that wait for the buckets, and their heads, the next one first."""
         waiting = []
         for line in self.lines.values():
-            head = line.best() if line.offer is None else None
+            closed = line.offer is not None or (line.gated and self.is_full(line.rank))
+            head = None if closed else line.best()
             if head is not None:
                 waiting.append((line.rank, head.seq, line, head))
         if len(waiting) > 1:
@@ -244,13 +269,15 @@ class Rates:
     """The keys that have limits, and what of theirs waits for them."""
 
     __slots__ = (
-        "_cluster", "_day_ends_s", "_dispatch", "_job_rank", "_seen", "_tally", "_timers", "paced",
+        "_cluster", "_day_ends_s", "_dispatch", "_job_rank", "_seen", "_tally", "_timers", "capped",
+        "paced",
     )  # fmt: skip
 
     def __init__(
         self, cluster: Cluster, dispatch: Dispatch, timers: TimerQueue, tally: Tally, job_rank: int
     ) -> None:
-        self.paced: dict[str, KeyRate] = {}
+        self.paced: dict[str, KeyRate] = {}  # keys with rates
+        self.capped: dict[str, KeyRate] = {}  # keys with a cap; the same where one has both
         self._day_ends_s = NEVER_S  # while nobody has said when, it is a day from the first limit
         self._cluster = cluster
         self._dispatch = dispatch
@@ -270,15 +297,20 @@ class Rates:
             changed.append(self.paced.pop(key))
             changed[-1].change(KeyLimits(), now_s)
         for key, asked in limits.items():
-            known = self.paced.get(key)
+            known = self.paced.get(key) or self.capped.get(key)
             if known is not None:
                 known.change(asked, now_s)
                 changed.append(known)
             elif asked:
-                self._seen += 1
-                self.paced[key] = KeyRate(key, self._seen, asked, self._job_rank + 1, now_s)
+                known = self._new(key, asked, now_s)
+            if known is not None and asked:
+                self.paced[key] = known
         for rate in changed:
             self.offer(rate, now_s)
+
+    def _new(self, key: str, limits: KeyLimits, now_s: float) -> KeyRate:
+        self._seen += 1
+        return KeyRate(key, self._seen, limits, self._job_rank + 1, now_s)
 
     def note_usage(self, event: KeysUsed, now_s: float) -> None:
         """Count what others know of: never less than what is counted here."""
@@ -306,13 +338,45 @@ class Rates:
             self._day_ends_s += DAY_S * (1 + (now_s - self._day_ends_s) // DAY_S)
         return self._day_ends_s - now_s
 
+    # -- caps
+
+    def enter(self, arrival: Arrived, now_s: float) -> KeyRate:
+        """Count something unfinished of a key with a cap."""
+        room = self.capped.get(arrival.key)
+        if room is None:
+            room = self.paced.get(arrival.key) or self._new(arrival.key, KeyLimits(), now_s)
+            self.capped[arrival.key] = room
+        room.running_max = arrival.key_running_max
+        room.tickets += 1
+        return room
+
+    def exit(self, entry: Entry, room: KeyRate, now_s: float) -> None:
+        """Forget one that has ended; another of its key may start in its place."""
+        claim = entry.claim
+        if claim is None or not claim.gated or claim.charged:
+            room.held -= 1
+        room.tickets -= 1
+        if not room.tickets and len(self.capped) > IDLE_ROOMS_MAX:
+            del self.capped[room.key]
+        self.offer(room, now_s)
+
     # -- what the rest of the core asks
 
-    def may_start(self, rate: KeyRate, tokens: float, queue: WaitQueue, now_s: float) -> bool:
-        """Say whether a newcomer is within its key's rate, and none of the key goes before it."""
-        return queue not in rate.lines and not self._holds_back(
-            rate, tokens, queue.rank, LAST, now_s
-        )
+    def rate_of(self, arrival: Arrived) -> KeyRate | None:
+        """Return what may keep a newcomer from starting: its key's rate, or its cap."""
+        rate = self.paced.get(arrival.key)
+        if rate is None and arrival.key_running_max and (arrival.job or arrival.patient):
+            rate = self.capped.get(arrival.key)
+        return rate
+
+    def may_start(
+        self, rate: KeyRate, arrival: Arrived, tokens: float, queue: WaitQueue, now_s: float
+    ) -> bool:
+        """Say whether a newcomer is within its key's limits, and none of the key goes before it."""
+        gated = arrival.key_running_max > 0 and (arrival.job or arrival.patient)
+        if (queue, gated) in rate.lines or (gated and rate.is_full(queue.rank)):
+            return False
+        return not self._holds_back(rate, tokens, queue.rank, LAST, now_s)
 
     def newcomer_wait_s(self, rate: KeyRate, tokens: float, rank: int, now_s: float) -> float:
         """Return when a newcomer could start at best, behind those of its key that wait."""
@@ -339,7 +403,7 @@ class Rates:
             return False
         rate, queue = claim.rate, entry.queue
         self._count_waiting(claim, queue.rank)
-        if queue not in rate.lines and self._is_next(entry, claim, now_s):
+        if (queue, claim.gated) not in rate.lines and self._is_next(entry, claim, now_s):
             return False
         self._park(entry, claim, now_s)
         return True
@@ -360,6 +424,8 @@ class Rates:
         rate = claim.rate
         day_left_s = self._day_left_s(now_s)
         if not claim.charged:
+            if claim.gated:
+                rate.held += 1
             rate.charge(claim, 1, claim.tokens, now_s)
             self._forget_waiting(entry, claim)
         status = rate.status(day_left_s, now_s)
@@ -369,6 +435,8 @@ class Rates:
     def resume(self, claim: Claim, *, runs: bool) -> None:
         """Take over one that another core has charged: its minute is that core's."""
         claim.charged = True
+        if claim.gated:  # what has started counts until its end
+            claim.rate.held += 1
         if runs:
             claim.rate.count_today(claim.tokens)
         else:
@@ -393,13 +461,13 @@ class Rates:
 
     def leave(self, entry: Entry, claim: Claim, now_s: float) -> None:
         """Forget one that ends while it waits: it is charged nothing, or no tokens if it ran."""
-        self.leave_line(entry, claim)
+        self.leave_line(entry, claim, now_s)
         self._forget_waiting(entry, claim)
         if claim.charged:
             claim.rate.charge(claim, 0, 0.0, now_s)
         self.offer(claim.rate, now_s)
 
-    def leave_line(self, entry: Entry, claim: Claim) -> bool:
+    def leave_line(self, entry: Entry, claim: Claim, now_s: float) -> bool:
         """Take an entry out of its line; return whether it was parked there."""
         line = claim.line
         if line is None:
@@ -407,7 +475,7 @@ class Rates:
         was_parked = claim.parked
         if was_parked:
             line.drop(entry)
-            self._count_parked(entry, claim, parked=False)
+            self._count_parked(entry, claim, now_s, parked=False)
         self._close_line(entry, claim, line)
         return was_parked
 
@@ -438,21 +506,23 @@ class Rates:
 
     def _is_next(self, entry: Entry, claim: Claim, now_s: float) -> bool:
         rank, seq = entry.queue.rank, entry.seq
+        if claim.gated and claim.rate.is_full(rank):
+            return False
         return not self._holds_back(claim.rate, claim.tokens, rank, seq, now_s)
 
     def _park(self, entry: Entry, claim: Claim, now_s: float) -> None:
         rate, queue = claim.rate, entry.queue
-        line = rate.lines.get(queue)
+        line = rate.lines.get((queue, claim.gated))
         if line is None:
-            line = rate.lines[queue] = ParkedLine(queue)
+            line = rate.lines[queue, claim.gated] = ParkedLine(queue, claim.gated)
         entry.account = account = line.account_of(entry.user, entry.arrival.weight)
         if line.offer is entry:  # it did not start after all
             line.offer = None
             line.correct(account, -entry.price / account.weight)
         claim.line = line
         line.join(entry)
-        self._count_parked(entry, claim, parked=True)
-        if not claim.was_parked:
+        self._count_parked(entry, claim, now_s, parked=True)
+        if not claim.was_parked and rate.limits:
             claim.was_parked = True
             self._tally.rate_waits += 1
         self.offer(rate, now_s)
@@ -463,7 +533,7 @@ class Rates:
         line.take(entry)
         line.charge(entry.account, entry.price / entry.account.weight)
         line.offer = entry
-        self._count_parked(entry, claim, parked=False)
+        self._count_parked(entry, claim, now_s, parked=False)
         entry.account = queue.account_of(entry.user, entry.arrival.weight)
         if entry.charged_on is None:
             queue.join(entry)
@@ -480,12 +550,20 @@ class Rates:
         if line.offer is entry:
             line.offer = None
         if line.offer is None and not line.waiting:
-            claim.rate.lines.pop(line.queue, None)
+            claim.rate.lines.pop((line.queue, line.gated), None)
 
-    def _count_parked(self, entry: Entry, claim: Claim, *, parked: bool) -> None:
+    def _count_parked(self, entry: Entry, claim: Claim, now_s: float, *, parked: bool) -> None:
         claim.parked = parked
-        if entry.queue.rank != self._job_rank:
-            entry.queue.lane.parked += 1 if parked else -1
+        if entry.queue.rank == self._job_rank:
+            return
+        entry.queue.lane.parked += 1 if parked else -1
+        if parked:
+            claim.parked_s = now_s
+        elif claim.gated:  # its time limit stood still
+            stood_s = now_s - claim.parked_s
+            entry.wait_left_s += stood_s
+            entry.deadline_s += stood_s
+            self._timers.add(entry.deadline_s, "deadline", entry)
 
     def _count_waiting(self, claim: Claim, rank: int) -> None:
         if claim.rank >= 0:

@@ -101,5 +101,8 @@ def _is_live(at_s: float, kind: Kind, target: Entry | Node | KeyRate) -> bool:
         return target.wake_s == at_s
     if kind == "release":
         return target.held_on is not None and target.held_until_s == at_s
+    claim = target.claim
+    if kind == "deadline" and claim is not None and claim.gated and claim.parked:
+        return False  # it stands still, and is set again
     due_s = target.deadline_s if kind == "deadline" else target.promotes_at_s
     return target.state == "waiting" and due_s == at_s

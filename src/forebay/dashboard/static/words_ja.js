@@ -379,6 +379,7 @@ export default {
   reason_loading: "ノードがモデルを読み込んでいます",
   reason_starting: "このモデルを持つ可能性のあるノードがまだ応答していません",
   reason_rate: "このキーの利用枠を使い切りました",
+  reason_key: "このキーの同時実行数の上限に達しています",
 
   ordinal_one: "{n}番目",
   ordinal_two: "{n}番目",

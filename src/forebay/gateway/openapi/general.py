@@ -202,7 +202,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "reason": said("Why it waits, in words.", TEXT),
         "reason_code": {
             "type": ["string", "null"],
-            "enum": ["busy", "turn", "offline", "loading", "starting", "rate", None],
+            "enum": ["busy", "turn", "offline", "loading", "starting", "rate", "key", None],
             "description": "The same for programs; null while it runs.",
         },
         "cache": said("What of its prompt a node has computed before: where it runs, or where it "

@@ -42,6 +42,7 @@ REASONS = {
     "loading": "the node that serves its model is loading it",
     "starting": "a node that may serve it has not answered yet",
     "rate": "its key is over its rate",
+    "key": "it waits until another request of its key ends (max_running)",
     None: "it is running",
 }
 """Why a request waits, in words."""

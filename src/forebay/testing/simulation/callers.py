@@ -102,8 +102,8 @@ class SimulatedClient:
             else None,
             stream=self._chance(plan.stream_rate),
             job=job,
-            key="" if job and plan.key_running_max else plan.key,
-            key_running_max=0 if job else plan.key_running_max,
+            key=plan.key,
+            key_running_max=plan.key_running_max,
         )
         return SentRequest(
             arrived=arrived,

@@ -380,6 +380,8 @@ class Checker:
         assert action.position >= 1, f"{action} stands nowhere"
         if action.reason == "rate":
             assert ticket.arrived.key in self._mirror.paced, f"{action.id} has no rate"
+        elif action.reason == "key":
+            assert self._mirror.is_gated(ticket), f"{action.id} does not wait for its key"
         elif not self._mirror.is_up(ticket.lane):
             why = self._mirror.outlook(ticket.lane, self._options.offline_wait_s) or "offline"
             assert action.reason == why, f"{action.id} waits for {action.reason}, not {why}"

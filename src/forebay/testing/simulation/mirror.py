@@ -144,7 +144,10 @@ class Mirror:
         """Live requests that wait; jobs are not counted."""
         self.waiting_bytes = 0
         self.waiting_by_user: Counter[str] = Counter()
-        self.unfinished_by_key: Counter[str] = Counter()
+        self.waiting_by_key: Counter[str] = Counter()
+        """Live requests that wait, by key."""
+        self.held_by_key: Counter[str] = Counter()
+        """What counts against a key's cap: unfinished live requests, and jobs once started."""
         self.paced: frozenset[str] = frozenset()
         """Keys with limits: what waits of theirs may not be allowed to start."""
         self._first_deadline_s: float | None = None
@@ -203,10 +206,16 @@ class Mirror:
 
     def waits_for(self, node: SeenNode) -> Iterator[SeenTicket]:
         """Return what must start on this node now if it has a free slot, whatever the rates."""
-        would_use = self.would_use(node)
-        if not self.paced:
-            return would_use
-        return (ticket for ticket in would_use if ticket.arrived.key not in self.paced)
+        for ticket in self.would_use(node):
+            if ticket.arrived.key not in self.paced and not self.is_gated(ticket):
+                yield ticket
+
+    def is_gated(self, ticket: SeenTicket) -> bool:
+        """Say whether a job that has not started yet waits for other requests of its key."""
+        key, most = ticket.arrived.key, ticket.arrived.key_running_max
+        if not most or not ticket.arrived.job or ticket.attempt:
+            return False
+        return self.held_by_key[key] >= most or self.waiting_by_key[key] > 0
 
     def would_use(self, node: SeenNode) -> Iterator[SeenTicket]:
         """Yield what waits and may run on this node, now or when its key may go on."""
@@ -220,8 +229,8 @@ class Mirror:
         arrived = ticket.arrived
         self.accepted += 1
         self.tickets[arrived.id] = ticket
-        if arrived.key:
-            self.unfinished_by_key[arrived.key] += 1
+        if not arrived.job:
+            self.held_by_key[arrived.key] += 1
 
     def wait(self, ticket: SeenTicket) -> None:
         """Put it, for the first time or again, among those that wait."""
@@ -242,6 +251,8 @@ class Mirror:
         ticket.node = node.name
         ticket.attempt += 1
         node.leases[ticket.arrived.id] = ticket
+        if ticket.arrived.job and ticket.attempt == 1:
+            self.held_by_key[ticket.arrived.key] += 1
 
     def give_back(self, ticket: SeenTicket, exclude: bool) -> None:
         """End its lease and put it back in its place."""
@@ -262,8 +273,8 @@ class Mirror:
         ticket.state = "ended"
         del self.tickets[arrived.id]
         self.ended.add(arrived.id)
-        if arrived.key:
-            self.unfinished_by_key[arrived.key] -= 1
+        if not arrived.job or ticket.attempt:
+            self.held_by_key[arrived.key] -= 1
 
     def _stop_waiting(self, ticket: SeenTicket) -> None:
         if ticket.deadline_s() == self._first_deadline_s:
@@ -277,3 +288,4 @@ class Mirror:
             self.waiting += step
             self.waiting_bytes += step * ticket.arrived.size_bytes
             self.waiting_by_user[ticket.arrived.user] += step
+            self.waiting_by_key[ticket.arrived.key] += step

@@ -30,6 +30,7 @@ def may_start(mirror: Mirror, options: Options, ticket: SeenTicket, action: Rout
     assert node is not None, f"{action} goes to a node that nobody reported"
     _node_is_fit(mirror, ticket, node)
     _ticket_is_due(mirror, ticket, action)
+    assert not mirror.is_gated(ticket), f"{action.id} starts, but its key has no room for it"
     _nobody_is_passed_over(mirror, options, ticket, node)
 
 
@@ -167,8 +168,8 @@ def the_bounds_hold(mirror: Mirror, options: Options, ticket: SeenTicket) -> Non
     """Check invariant 12 after a ticket was admitted; only admissions can break it."""
     arrived = ticket.arrived
     if arrived.key_running_max:
-        unfinished = mirror.unfinished_by_key[arrived.key]
-        assert unfinished <= arrived.key_running_max, f"{unfinished} unfinished of one key"
+        held = mirror.held_by_key[arrived.key]
+        assert held <= arrived.key_running_max, f"{held} unfinished of one key"
     if ticket.state != "waiting" or arrived.job:
         return
     if not ticket.guest:
@@ -240,7 +241,8 @@ def _user_queue_full(mirror: Mirror, options: Options, arrived: Arrived, _: Reje
 
 
 def _is_key_full(mirror: Mirror, arrived: Arrived) -> bool:
-    return 0 < arrived.key_running_max <= mirror.unfinished_by_key[arrived.key]
+    cap = arrived.key_running_max
+    return not arrived.job and 0 < cap <= mirror.held_by_key[arrived.key]
 
 
 def _queue_disabled(mirror: Mirror, options: Options, arrived: Arrived, _: Reject) -> bool:
