@@ -5,6 +5,9 @@ Inside the core an expected refusal is a `Reject` action; an exception there mea
 
 from typing import ClassVar
 
+KEY_REVOKED = "its key was revoked"
+"""Why queued work was cancelled."""
+
 
 class ForebayError(Exception):
     """The root: everything that Forebay raises on purpose."""

@@ -52,7 +52,10 @@ def plans(store: JobStore, ask: Callable[[JobStore], Any]) -> list[str]:
 @pytest.mark.parametrize(
     ("index", "ask"),
     [
-        ("jobs_next", lambda store: store.claim("letter", "w", LEASE_S)),
+        ("jobs_in_turn", lambda store: store.claim("letter", "w", LEASE_S)),
+        ("jobs_last_start", lambda store: store.claim("letter", "w", LEASE_S)),
+        ("jobs_in_turn", lambda store: store.claim("letter", "w", LEASE_S, owner="a")),
+        ("jobs_in_turn", lambda store: store.first_params("letter", "a")),
         ("jobs_listed", lambda store: store.depths()),  # status = 'queued' only
         ("jobs_same", lambda store: store.add([letter(1)])),
         ("jobs_same_key", lambda store: store.add([letter(1, idempotency_key="k")])),

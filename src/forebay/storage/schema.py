@@ -66,7 +66,7 @@ def only(wanted: Select[Any], key: Column[Any]) -> ColumnElement[bool]:
 
 
 def partial_index(
-    name: str, *columns: Column[Any], where: TextClause, unique: bool = False
+    name: str, *columns: ColumnElement[Any], where: TextClause, unique: bool = False
 ) -> Index:
     """Return an index of some rows only, so that the others cost nothing."""
     return Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)

@@ -12,12 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import func, select, update
+from sqlalchemy import func, insert, select, update
 
 from forebay.jobs.job import Change, Failure, NewJob, StoredJob
 from forebay.jobs.store.job_store import JobStore
 from forebay.jobs.store.recovery import Recovery
-from forebay.jobs.store.schema import gpu_holds, jobs
+from forebay.jobs.store.schema import batches, gpu_holds, jobs
 
 if TYPE_CHECKING:
     from forebay.storage.database import Database
@@ -401,6 +401,56 @@ class JobStoreContract(JobEndingsContract):
             parts = list(pool.map(drain, range(6)))
         assert sorted(job_id for part in parts for job_id in part) == ids
         assert all(part == sorted(part) for part in parts)
+
+    def test_owners_take_turns_inside_a_priority(self, open_store: OpenStore) -> None:
+        store = open_store()
+        ids = submit(store, *(letter(n, owner=who) for n, who in enumerate("aaabbc")),
+                     letter(9, owner="b", priority=0))  # fmt: skip
+        taken = [claimed(store).id for _ in range(4)]
+        assert taken == [ids[6], ids[0], ids[3], ids[5]]  # that of another priority was no turn
+        again = open_store() if self.many else store  # the rows know whose turn it is
+        assert [claimed(again).id for _ in range(3)] == [ids[1], ids[4], ids[2]]
+
+    def test_who_started_longest_ago_is_next_whatever_became_of_it(self, store: JobStore) -> None:
+        first = submit(store, letter(1, owner="a"), letter(2, owner="b"))
+        for _ in first:
+            store.complete(claimed(store), "1").result(10)
+        ids = submit(store, letter(3, owner="b"), letter(4, owner="c"), letter(5, owner="a"))
+        assert [claimed(store).id for _ in ids] == [ids[1], ids[2], ids[0]]
+
+    def test_lines_of_a_batch_come_after_their_owner_s_jobs(self, store: JobStore) -> None:
+        values = {"name": "b", "endpoint": "", "completion_window": "", "status": "in_progress",
+                  "input_file": "", "created_at": 1.0, "expires_at": 2.0, "owner": "a"}  # fmt: skip
+        made = insert(batches).values(values).returning(batches.c.id)
+        batch = store.database.write(lambda c: int(c.execute(made).scalar_one())).result(10)
+        lines = [letter(n, owner="a", priority=2, batch_id=batch, line=n) for n in (1, 2)]
+        ids = submit(store, *lines, letter(3, owner="a", priority=2))
+        other = submit(store, letter(4, owner="b", priority=2))
+        assert store.first_params("letter", "a").result(10) == letter(3).params
+        assert [claimed(store).id for _ in range(4)] == [ids[2], *other, ids[0], ids[1]]
+
+    def test_nothing_of_an_owner_that_is_not_in_force_is_claimed(self, store: JobStore) -> None:
+        ids = submit(store, letter(1, owner="a"), letter(2, owner="b"), letter(3))
+        store.in_force = lambda owner: owner != "a"
+        assert store.first_owner("letter").result(10) == "b"
+        assert [job.id for job in store.claim("letter", "w1", LEASE_S, 9).result(10)] == ids[1:]
+        assert store.claim("letter", "w1", LEASE_S, owner="a").result(10) == []
+        assert store.first_owner("letter").result(10) is None
+        store.in_force = lambda owner: True
+        assert claimed(store).id == ids[0]
+
+    def test_what_revoked_keys_have_queued_is_cancelled_with_the_reason(
+        self, store: JobStore
+    ) -> None:
+        ids = submit(store, *(letter(n, owner=who) for n, who in enumerate("aab")))
+        running = claimed(store)
+        assert store.cancel_of(["a", "z"]).result(10) == 1
+        assert store.cancel_of(["a", "z"]).result(10) == 0
+        gone = found(store, ids[1])
+        assert (gone.status, gone.error) == ("cancelled", "its key was revoked")
+        assert gone.finished_at is not None
+        assert [found(store, one).status for one in (ids[0], ids[2])] == ["running", "queued"]
+        assert store.complete(running, "1").result(10)
 
     many = False
     """Whether several programs may work on this database at once."""

@@ -116,7 +116,7 @@ def test_the_schema_before_gets_the_table_of_parts_and_keeps_its_jobs(postgres_u
     old.sql("DROP TABLE file_parts")
     old.sql("UPDATE forebay_schema SET version = 1")
     new = Desk(postgres_url, None, "k2")
-    assert new.sql("SELECT version FROM forebay_schema")[0][0] == JOBS.version == 6
+    assert new.sql("SELECT version FROM forebay_schema")[0][0] == JOBS.version == 7
     assert new.get(made) == made
     assert new.upload(b"x").bytes == 1
     old.close()

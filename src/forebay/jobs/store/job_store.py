@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from sqlalchemy import and_, func, or_, select, update
 
+from forebay.errors import KEY_REVOKED
 from forebay.jobs.job import (
     TRANSITIONS,
     Added,
@@ -30,9 +31,9 @@ from forebay.jobs.job import (
     sources,
 )
 from forebay.jobs.store.change_bus import STAGE_CHARS_MAX, ChangeBus
-from forebay.jobs.store.claiming import claim_statement
-from forebay.jobs.store.insert import DROPPED, add, depth, lock_depths
-from forebay.jobs.store.recovery import fail_queue, first_owner, first_params, recover
+from forebay.jobs.store.claiming import claim, owners_in_turn
+from forebay.jobs.store.insert import CHUNK, DROPPED, add, depth, lock_depths
+from forebay.jobs.store.recovery import fail_queue, first_params, recover
 from forebay.jobs.store.rows import (
     COLUMNS,
     count_line,
@@ -42,9 +43,9 @@ from forebay.jobs.store.rows import (
     to_job,
     twin_of,
 )
-from forebay.jobs.store.schema import RUNNING, jobs
+from forebay.jobs.store.schema import QUEUED, RUNNING, jobs
 from forebay.jobs.store.served import is_served, note_served
-from forebay.storage.schema import now_s
+from forebay.storage.schema import now_s, only
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -65,6 +66,8 @@ class JobStore:
     def __init__(self, database: Database) -> None:
         self.database = database
         self.changes = ChangeBus(shared=not database.is_sqlite)
+        self.in_force: Callable[[str], bool] = lambda owner: True
+        """Whether an owner's key is: nothing of theirs starts while it is not. From any thread."""
 
     # -- submission
 
@@ -102,12 +105,13 @@ class JobStore:
 
         With an owner, only theirs; else none of the owners that are passed over.
         """
-        statement, whose = claim_statement(owner, passed_over)
-        given = {"wanted": queue, "holder": worker, "lease_s": lease_s, "limit": limit, **whose}
+        given = {"wanted": queue, "holder": worker, "lease_s": lease_s, "limit": limit}
+
+        def may(owner: str) -> bool:
+            return owner not in passed_over and self.in_force(owner)
 
         def work(connection: Connection) -> list[StoredJob]:
-            taken = [to_job(row) for row in connection.execute(statement, given)]
-            return sorted(taken, key=lambda job: (job.priority, job.id))
+            return list(claim(connection, given, owner, may))
 
         def changes(taken: list[StoredJob]) -> list[Change]:
             return [
@@ -207,8 +211,13 @@ class JobStore:
         return _mapped(future, len)
 
     def first_owner(self, queue: str) -> Future[str | None]:
-        """Return whose job is the next of a queue; None where none is queued."""
-        return self.database.read(lambda connection: first_owner(connection, queue))
+        """Return whose turn is next in a queue, of those that may run; None where there is none."""
+
+        def work(connection: Connection) -> str | None:
+            turns = owners_in_turn(connection, queue)
+            return next((owner for owner, _ in turns if self.in_force(owner)), None)
+
+        return self.database.read(work)
 
     def first_params(self, queue: str, owner: str) -> Future[str | None]:
         """Return the params of the job that an owner's claim would get now, if any."""
@@ -243,6 +252,27 @@ class JobStore:
             return [_change_of(job, job.status, status="cancelled")]
 
         return self._write(work, changes)
+
+    def cancel_of(self, owners: Collection[str]) -> Future[int]:
+        """Cancel queued jobs of revoked keys, lines too, some at a time; return how many."""
+        some = (
+            select(jobs.c.id)
+            .where(QUEUED, jobs.c.owner.in_(owners))
+            .order_by(jobs.c.id)
+            .limit(CHUNK)
+            .with_for_update(skip_locked=True)
+        )
+        values = {"status": "cancelled", "error": KEY_REVOKED, "error_code": "cancelled"}
+        cancelled = update(jobs).where(only(some, jobs.c.id)).values(**values, finished_at=now_s())
+
+        def work(connection: Connection) -> list[StoredJob]:
+            ended = [to_job(row) for row in connection.execute(cancelled.returning(*COLUMNS))]
+            for job in ended:
+                count_line(connection, job, "cancelled")
+            return ended
+
+        ended = self._write(work, lambda ended: [_change_of(job, "queued") for job in ended])
+        return _mapped(ended, len)
 
     def retry(
         self,

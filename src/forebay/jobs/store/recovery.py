@@ -14,7 +14,7 @@ from sqlalchemy import select, update
 
 from forebay.jobs.job import Change, Failure, Status, StoredJob
 from forebay.jobs.store.rows import COLUMNS, count_line, to_job
-from forebay.jobs.store.schema import QUEUED, RUNNING, jobs
+from forebay.jobs.store.schema import BATCH_LAST, QUEUED, RUNNING, jobs
 from forebay.storage.schema import now_s, only
 
 if TYPE_CHECKING:
@@ -71,17 +71,10 @@ def _interrupt(connection: Connection, job: StoredJob, how: Recovery) -> Change:
     )  # fmt: skip
 
 
-def first_owner(connection: Connection, queue: str) -> str | None:
-    """Return whose job is the next of a queue; None where none is queued."""
-    wanted = select(jobs.c.owner).where(jobs.c.queue == queue, QUEUED)
-    first = wanted.order_by(jobs.c.priority, jobs.c.id).limit(1)
-    return connection.execute(first).scalar_one_or_none()
-
-
 def first_params(connection: Connection, queue: str, owner: str) -> str | None:
     """Return the params of an owner's next job of a queue; None where none is queued."""
     wanted = select(jobs.c.params).where(jobs.c.queue == queue, jobs.c.owner == owner, QUEUED)
-    first = wanted.order_by(jobs.c.priority, jobs.c.id).limit(1)
+    first = wanted.order_by(jobs.c.priority, BATCH_LAST, jobs.c.id).limit(1)
     return connection.execute(first).scalar_one_or_none()
 
 

@@ -164,6 +164,8 @@ ENDED: ColumnElement[bool] = jobs.c.status.in_(
 )
 """Conditions with literal values: a partial index is only used where the condition implies its own,
 which the planner cannot see through a parameter."""
+BATCH_LAST: ColumnElement[int] = func.coalesce(jobs.c.batch_id, literal_column("0"))
+"""Puts an owner's lines of batches behind their other jobs."""
 BATCH_ENDED_AT: ColumnElement[float] = func.coalesce(
     batches.c.completed_at, batches.c.failed_at, batches.c.expired_at, batches.c.cancelled_at
 )
@@ -218,6 +220,19 @@ SINCE_VERSION_4 = (
     ),
 )  # fmt: skip
 """For claiming jobs of one owner, or passing over all of another: there may be many of theirs."""
+SINCE_VERSION_7 = (
+    partial_index(
+        "jobs_in_turn",
+        jobs.c.queue, jobs.c.owner, jobs.c.priority, BATCH_LAST, jobs.c.id,
+        where=text("status = 'queued'"),
+    ),
+    partial_index(
+        "jobs_last_start",
+        jobs.c.queue, jobs.c.owner, jobs.c.priority, jobs.c.started_at,
+        where=text("started_at IS NOT NULL"),
+    ),
+)  # fmt: skip
+"""For turns between owners: whose jobs are queued, and who started last."""
 
 
 def _to_version_2(connection: Connection) -> None:
@@ -247,8 +262,12 @@ def _to_version_6(connection: Connection) -> None:
     metadata.create_all(connection, [served_queues])
 
 
+def _to_version_7(connection: Connection) -> None:
+    _create(connection, SINCE_VERSION_7)
+
+
 JOBS = Schema(
     metadata,
     "forebay_schema",
-    (_to_version_2, _to_version_3, _to_version_4, _to_version_5, _to_version_6),
+    (_to_version_2, _to_version_3, _to_version_4, _to_version_5, _to_version_6, _to_version_7),
 )
