@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from forebay.core import KeysUsed, OptionsChanged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from forebay.clock import TimerHandle, Timers
     from forebay.core import Event, Options
@@ -33,6 +33,7 @@ class KeyRates:
         self.used_today: Callable[[], Mapping[str, int]] = _unknown
         """Returns the tokens that each owner has used since 00:00 UTC, as far as it is recorded."""
         self._options: Options = queue.options()  # as the scheduler knows them
+        self._caps: dict[str, int] = {}
         self._post = post
         self._clock = clock
         self._timer: TimerHandle | None = None
@@ -41,16 +42,18 @@ class KeyRates:
 
     def change(self, queue: QueueSettings, keys: Iterable[ResolvedKey]) -> None:
         """Take over other settings of the queue, or other keys."""
-        limits = {key.owner: key.limits for key in keys if key.limits}
+        limited = [key for key in keys if key.limits or key.max_running]
+        self._caps = {key.owner: key.max_running for key in limited}
+        limits = {key.owner: key.limits for key in limited if key.limits}
         options = replace(queue.options(), key_limits=limits)
         if options != self._options:
             self._options = options
             self._post(OptionsChanged(options))
             self._tell()
 
-    def paced(self) -> Collection[str]:
-        """Return the owners of the keys that have limits."""
-        return self._options.key_limits.keys()
+    def paced(self) -> Mapping[str, int]:
+        """Return the owners of the keys that have limits or a `max_running`, with that."""
+        return self._caps
 
     def has_day_limits(self) -> bool:
         return any(limits.tokens_per_day for limits in self._options.key_limits.values())

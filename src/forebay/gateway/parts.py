@@ -241,6 +241,8 @@ class Parts:
             explain=self._explain_to_owner,
             paced=self.key_rates.paced,
             figures=JobFigures(clock),
+            in_force=self.keys.is_in_force,
+            revoked=self.records.keys.revoked,
             shares_nodes=bool(self.settings.coordination.url),
             webhook_secret=read_secret(
                 "jobs.webhook_secret_env", settings.webhook_secret_env, environ
@@ -265,7 +267,7 @@ class Parts:
         deps = SessionDeps(
             relay=self.relay,
             clock=clock,
-            make_call=SessionCalls(self.admission, self.keys).make,
+            make_call=SessionCalls(self.admission, self.keys, self.records.keys).make,
             context_tokens=lambda model: self.nodes.context_tokens(
                 self.admission.resolve(model)[0]
             ),
@@ -417,12 +419,19 @@ class Parts:
         revoked = self.keys.change(keys, made.names)
         self.key_rates.change(self.settings.queue, keys)
         self.callers.generation += 1
-        self.sessions.revoke(revoked)
+        self.sessions.revoke(revoked, self.records.keys.revoked())
+        self.jobs.keys_changed()
         for exchange in list(self.relay.exchanges.values()):
-            if exchange.call.arrival.key in revoked:
+            arrival = exchange.call.arrival
+            if arrival.key in revoked:
                 exchange.revoked = "unauthorized"  # what runs may finish, but not start again
                 if not exchange.node:
                     self.relay.revoke(exchange.id, "unauthorized")
+            elif arrival.patient and not exchange.node:
+                cap = self.key_rates.paced().get(arrival.key, 0)
+                if cap != arrival.key_running_max:  # its session submits it again, with the new one
+                    self.relay.revoke(exchange.id, "unauthorized")
+        self.sessions.bounds_changed()  # prompts wait for keys that may be back
 
     # -- callbacks
 
@@ -433,7 +442,7 @@ class Parts:
 
     def _may_use(self, owner: str, model: str) -> bool:
         """Say whether the owner of a batch may use a model."""
-        if not self.keys:
+        if not self.keys or not owner:
             return True
         key = self.keys.of_owner(owner)
         return key is not None and self.admission.may_use(key, model)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from forebay.errors import StoreFailed
+from forebay.errors import KEY_REVOKED, StoreFailed
 from forebay.relay.problem import Problem
 from forebay.sessions.conversation import (
     CONTEXT_TOKENS_UNKNOWN,
@@ -39,7 +39,7 @@ from forebay.sessions.record import chat_body
 from forebay.sessions.turn import ActiveTurn
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from forebay.relay.call import InferenceCall
     from forebay.relay.exchange import Exchange
@@ -287,6 +287,12 @@ class Session:
             rejection = "session_closing" if code == "session_closed" else code
             branch.reject(SessionRejected(Problem(rejection, words)))
         self._start_next()
+
+    def end_of(self, revoked: Collection[str]) -> None:
+        """End the queued prompts of keys that were revoked."""
+        for prompt in self.queue.prompts():
+            if prompt.status == "queued" and prompt.sender.key in revoked:
+                self._end(prompt, "cancelled", TurnResult.failed("cancelled", KEY_REVOKED))
 
     def _end(self, prompt: Prompt, cause: Cause, result: TurnResult) -> None:
         """Give a prompt its one outcome: written, then published; and start the next one."""

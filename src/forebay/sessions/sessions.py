@@ -92,10 +92,11 @@ class Sessions:
             logger.info("recovered %d session%s", len(records), "" if len(records) == 1 else "s")
         self._sweep_later()
 
-    def revoke(self, owners: Collection[str]) -> None:
-        """End the readers of sessions whose keys were removed."""
+    def revoke(self, gone: Collection[str], revoked: Collection[str]) -> None:
+        """End the readers of sessions whose keys are gone, and queued prompts of revoked ones."""
         for session in self:
-            if session.record.owner in owners:
+            session.end_of(revoked)
+            if session.record.owner in gone:
                 session.log.drop_readers("unauthorized")
 
     def drain(self) -> None:

@@ -237,7 +237,10 @@ class ActiveTurn:
         try:
             call, messages = self._session.build_call(self.prompt)
             if isinstance(call, Problem):
-                self._fail(call)
+                if call.code == "unauthorized":
+                    self._wait_for_key()
+                else:
+                    self._fail(call)
                 return
             self._call = call
             self.sent_bytes, self.sent_messages = size_bytes(messages), len(messages)
@@ -304,7 +307,9 @@ class ActiveTurn:
     def failed(self, problem: Problem, exchange: Exchange) -> None:
         if self._over:
             return
-        if problem.code in self._no_room:
+        if problem.code == "unauthorized":  # its key is gone since it was submitted
+            self._wait_for_key()
+        elif problem.code in self._no_room:
             self._wait_for_capacity(problem)
         else:
             self._fail(problem)
@@ -349,12 +354,24 @@ class ActiveTurn:
 
     # -- waiting for capacity
 
+    def _wait_for_key(self) -> None:
+        """Submit again when the keys have changed, however long that takes."""
+        self.exchange = None
+        self._cancel_limit()
+        sender = self.prompt.sender
+        order = (self._deps.rank_of(sender.priority), self._arrival)
+        self._waiter = self._waiters.wait(self.submit, order, ("key", sender.key), 0)
+        self._session.turn_waits(self.prompt, None, None)
+
     def _wait_for_capacity(self, problem: Problem) -> None:
         """Submit again when the queue may have capacity: nothing has happened yet."""
         call, sender = self._call, self.prompt.sender
         assert call is not None
         self.exchange = None
-        self._limit = self._limit or self._limit_wait(problem)
+        if problem.code == "user_queue_full" and call.arrival.key_running_max:
+            self._cancel_limit()  # for room in its key it waits as long as that takes
+        else:
+            self._limit = self._limit or self._limit_wait(problem)
         self._waiter = self._waiters.wait(
             self.submit,
             (self._deps.rank_of(sender.priority), self._arrival),

@@ -54,7 +54,8 @@ class KeySettings(Section):
     """Models it may use. Empty: all."""
 
     max_running: KeyLimit = 0
-    """Requests it may have unfinished at once, running and waiting together; 0 is no limit."""
+    """Requests it may have at once: live ones, running and waiting, with its jobs, batch lines and
+    prompts that run, which wait where it is reached; 0 is no limit."""
 
     requests_per_minute: KeyLimit = 0
     """Requests it may start in a minute; more wait for their turn at that rate, and are refused

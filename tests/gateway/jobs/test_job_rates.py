@@ -187,13 +187,18 @@ async def test_jobs_that_wait_are_paced_by_limits_that_come_later(rig: Rig) -> N
     assert await serve(node, 1) == ["a"]
 
 
-async def test_a_key_that_is_revoked_has_its_jobs_run_to_the_end(rig: Rig) -> None:
+async def test_a_key_that_is_gone_from_the_settings_has_its_jobs_run_once_it_is_back(
+    rig: Rig,
+) -> None:
     node = await rig.node(slots=8)
-    await start(rig, node, keys=[key("a", requests_per_minute=1)])
+    paced = key("a", requests_per_minute=1)
+    await start(rig, node, keys=[paced])
     made = await create(rig, lines("a", 3), A)
     assert await serve(node, 1) == ["a"]
     await reload(rig, keys=[key("admin", admin=True)])
-    assert await serve(node, 1) == ["a"]
-    rig.clock.advance(2.1)
-    assert await serve(node, 1) == ["a"]
+    rig.clock.advance(120.0)
+    await until_no_job_has_a_slot(rig)
+    assert len(node.calls) == 1
+    await reload(rig, keys=[key("a"), key("admin", admin=True)])
+    assert await serve(node, 2) == ["a", "a"]
     await until_batch(rig, made["id"], "completed")

@@ -65,6 +65,10 @@ class KeyRing:
         """Return the key of an owner, for work that it left behind."""
         return self._by_owner.get(owner)
 
+    def is_in_force(self, owner: str) -> bool:
+        """Say whether work may start in an owner's name; nobody's always may."""
+        return not owner or owner in self._by_owner
+
     def find(self, secret: bytes) -> ResolvedKey | None:
         """Return the key with that text.
 

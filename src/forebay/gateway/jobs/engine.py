@@ -56,6 +56,7 @@ class JobEngine:
         self._database = deps.records.database()
         self._lock = FileLock(self._database.path) if self._database.path is not None else None
         self.store = JobStore(self._database)
+        self.store.in_force = deps.in_force
         folder = Path(settings.files_folder) if settings.files_folder else None
         self.files = Files(self._database, folder)
         self.batches = BatchService(self.store, webhook=bool(settings.webhook_url))
@@ -158,7 +159,26 @@ class JobEngine:
         self.idle_slots.explain = deps.explain
         self.idle_slots.shares_nodes = deps.shares_nodes
         self.idle_slots.paced = deps.paced
+        self.idle_slots.end_revoked = self._end_revoked
         await self.idle_slots.start()
+
+    async def _end_revoked(self, owners: set[str]) -> bool:
+        """End what is queued in the name of revoked keys; say whether there was any job."""
+        revoked = self._deps.revoked()
+        if not revoked:
+            return False
+        await asyncio.to_thread(self.batches.cancel_of, revoked)
+        gone = owners & revoked.keys()
+        left = len(gone)
+        while left:
+            left = await asyncio.wrap_future(self.store.cancel_of(gone))
+        return bool(gone)
+
+    def keys_changed(self) -> None:
+        """End what was queued for keys that are revoked; go on with those that are back."""
+        self._keeper.wake()  # batches wait to be validated
+        if self.idle_slots is not None:
+            self.idle_slots.look()
 
     def drain(self) -> None:
         """Start nothing more and disconnect followers; what runs may finish."""

@@ -20,7 +20,7 @@ from forebay.gateway.http.store_timeout import ANSWER_S, in_time, store_unavaila
 from forebay.jobs.builtin import ROUTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Mapping
     from concurrent.futures import Future
 
     from forebay.clock import Timers
@@ -120,8 +120,12 @@ class JobDeps:
     """Whether the owner of a batch may use a model."""
     explain: Callable[[Problem, str, str], Problem]
     """Adds to a problem with a model what its owner may ask for instead."""
-    paced: Callable[[], Collection[str]]
-    """Returns the names of the keys that have limits."""
+    paced: Callable[[], Mapping[str, int]]
+    """Returns the owners of the keys that have limits or a `max_running`, with that."""
+    in_force: Callable[[str], bool]
+    """Whether an owner's key is; what has no owner always is."""
+    revoked: Callable[[], Mapping[str, str]]
+    """Returns the names of the keys that were revoked, by owner."""
     figures: JobFigures
     shares_nodes: bool = False
     """Whether all gateways that share the jobs have the same nodes."""
@@ -205,6 +209,11 @@ class JobService:
     async def ready(self) -> JobEngine:
         """Return the engine with its database open; raises HttpError where that fails."""
         return await self._opening.ready()
+
+    def keys_changed(self) -> None:
+        """Let queued jobs end whose key was revoked, and those go on whose key is back."""
+        if (engine := self._opening.value) is not None:
+            engine.keys_changed()
 
     def drain(self) -> None:
         """Disconnect followers; running jobs may finish."""

@@ -13,7 +13,7 @@ from forebay.records.keys import KeyTable
 from forebay.settings import SettingsError, parse_key, resolve_made_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from forebay.records.keys import KeyRecord
     from forebay.settings import KeySettings, ResolvedKey
@@ -45,6 +45,10 @@ class MadeKeys:
         self.names = table.revoked | {key.owner: key.name for key in table.keys}
         for tell in self.on_change:
             tell()
+
+    def revoked(self) -> Mapping[str, str]:
+        """Return the names of the keys that were revoked, by owner."""
+        return self.table.revoked
 
     def named(self, name: str) -> KeyRecord | None:
         return next((key for key in self.table.keys if key.name == name), None)

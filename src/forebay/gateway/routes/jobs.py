@@ -26,7 +26,7 @@ from forebay.relay.members import InvalidBody, scan_members
 from forebay.shares import JOB_STREAMS, Places
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Generator
+    from collections.abc import AsyncIterator, Callable, Generator
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -44,8 +44,11 @@ BODY_BYTES_MAX = 8_388_608
 LIMIT_MAX = 1000
 STATUS_LENGTH_MAX = 32
 HEARTBEAT_S = 15.0
-WAITS_FOR_RATE = "waits for the rate of its key"
-"""The stage of a queued job whose key must pause."""
+WAITS_FOR = {
+    "rate": "waits for the rate of its key",
+    "key": "waits until another request of its key ends (max_running)",
+}
+"""The stage of a queued job whose key must pause, or has no room for it."""
 LOOK_AGAIN_S = 2.0
 """How often a followed job is read again: another gateway may have changed it."""
 _PRIORITY_NAMES = {number: name for name, number in PRIORITIES.items()}
@@ -179,8 +182,8 @@ class JobRoutes:
         job = await self._find(request, caller)
         detail = _job_detail(job, self.authorizer.names_for(seen_by(caller)))
         runner = self.jobs.engine.idle_slots
-        if job.status == "queued" and runner is not None and runner.waits_for_rate(job):
-            detail["stage"] = WAITS_FOR_RATE
+        if job.status == "queued" and runner is not None:
+            detail["stage"] = WAITS_FOR.get(runner.waits_for(job) or "", detail["stage"])
         return json_answer(detail)
 
     async def cancel(self, request: Request) -> Response:
@@ -229,7 +232,19 @@ class JobRoutes:
             return head
         engine = await self.jobs.ready()
         place = self.authorizer.place(caller.owner_id, self._streams)
-        return EventStreamResponse(_followed(engine, job), place)
+        generation = self.authorizer.keys_generation
+
+        def may_follow() -> bool:
+            nonlocal generation
+            if generation != self.authorizer.keys_generation:  # a key may have been revoked
+                generation = self.authorizer.keys_generation
+                try:
+                    self.authorizer.caller(request)
+                except HttpError:
+                    return False
+            return True
+
+        return EventStreamResponse(_followed(engine, job, may_follow), place)
 
     def _queue_full(
         self, words: str, job_id: int, task_type: str, param: str | None = None
@@ -273,7 +288,9 @@ class JobRoutes:
         )
 
 
-async def _followed(engine: JobEngine, job: StoredJob) -> AsyncIterator[bytes]:
+async def _followed(
+    engine: JobEngine, job: StoredJob, may_follow: Callable[[], bool]
+) -> AsyncIterator[bytes]:
     followers = engine.followers
     with followers.follow(job.id) as follower:
         seen: tuple[object, ...] = ()
@@ -289,6 +306,8 @@ async def _followed(engine: JobEngine, job: StoredJob) -> AsyncIterator[bytes]:
             if job.status in FINAL or followers.stopped:
                 return
             await follower.next_change(LOOK_AGAIN_S)
+            if not may_follow():
+                return
             silent_s += LOOK_AGAIN_S
             if silent_s >= HEARTBEAT_S:
                 silent_s = 0.0

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from forebay.core import Arrived
-from forebay.errors import ForebayError, StoreFailed
+from forebay.errors import KEY_REVOKED, ForebayError, StoreFailed
 from forebay.gateway.hot.callers import conversation_of
 from forebay.gateway.hot.keys import NOT_READ
 from forebay.gateway.http.lazy_open import LazyOpen, may_hold
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from forebay.gateway.hot.admission import Admission
     from forebay.gateway.hot.keys import KeyRing
+    from forebay.gateway.records.made_keys import MadeKeys
     from forebay.sessions.deps import SessionDeps
     from forebay.sessions.ledger import SessionLedger
     from forebay.sessions.prompt import Prompt
@@ -50,17 +51,19 @@ class SessionCalls:
     and nodes may have changed in between, and a key that was revoked must not run anything.
     """
 
-    def __init__(self, admission: Admission, keys: KeyRing) -> None:
+    def __init__(self, admission: Admission, keys: KeyRing, made: MadeKeys) -> None:
         self._admission = admission
         self._keys = keys
+        self._made = made
 
     def make(self, record: SessionRecord, prompt: Prompt, body: bytes) -> InferenceCall | Problem:
-        """Return the call, or why there is none."""
-        sender, key = prompt.sender, None
-        if self._keys:
-            key = self._keys.of_owner(sender.key)
-            if key is None:
-                return Problem("unauthorized", WORDS["unauthorized"])
+        """Return the call, or why there is none; `unauthorized` while the key is not in force."""
+        sender = prompt.sender
+        key = self._keys.of_owner(sender.key)
+        if not self._keys.is_in_force(sender.key):
+            if sender.key in self._made.revoked():
+                return Problem("cancelled", KEY_REVOKED)
+            return Problem("unauthorized", WORDS["unauthorized"])
         if not self._admission.may_use(key, record.model):
             return Problem("forbidden", "this key may not use this model", "model")
         model, fallbacks = self._admission.resolve(record.model)
@@ -181,10 +184,10 @@ class SessionHost:
         if (sessions := self._opening.value) is not None:
             sessions.waiters.try_all()
 
-    def revoke(self, owners: Collection[str]) -> None:
-        """Send away those who read sessions of keys that are gone."""
+    def revoke(self, gone: Collection[str], revoked: Collection[str]) -> None:
+        """Send away readers whose keys are gone, and end prompts of those that were revoked."""
         if (sessions := self._opening.value) is not None:
-            sessions.revoke(owners)
+            sessions.revoke(gone, revoked)
 
     def drain(self) -> None:
         """Take nothing more; what is queued ends now, what runs may finish."""

@@ -36,7 +36,7 @@ from forebay.jobs.store.schema import UNENDED, batch_models, batches, jobs
 from forebay.storage.schema import now_s, only
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from concurrent.futures import Future
 
     from sqlalchemy import ColumnElement, Connection
@@ -182,6 +182,28 @@ class BatchService:
             self.end_lines(batch)
         self.changed()
         return batch
+
+    def cancel_of(self, owners: Collection[str]) -> None:
+        """Cancel the batches of keys that were revoked; lines that run end by themselves."""
+        is_open = batches.c.status.in_(("validating", "in_progress"))
+        open_ones = select(batches.c.id, batches.c.owner, batches.c.status)
+        open_ones = open_ones.where(is_open, batches.c.outcome != "cancelled")
+
+        def find(connection: Connection) -> list[Any]:
+            return [row for row in connection.execute(open_ones) if row.owner in owners]
+
+        def work(connection: Connection) -> None:
+            for row in find(connection):
+                values = {"outcome": "cancelled", "cancelling_at": now_s()}
+                if row.status == "validating":
+                    values |= {"status": "cancelled", "cancelled_at": now_s()}
+                same = (batches.c.id == row.id, batches.c.status == row.status)
+                connection.execute(update(batches).where(*same).values(values))
+            self.store.changes.notify_batches(connection)
+
+        if self.store.database.read(find).result():
+            self.store.database.write(work).result()
+            self.changed()
 
     def end_lines(self, batch: StoredBatch) -> None:
         """End the unfinished lines of a batch as its outcome says; may be repeated."""

@@ -131,8 +131,12 @@ class BatchSteps:
                 c.completed + c.failed >= c.total,
                 c.expires_at <= now_s(),
             )
-            wanted = select(c.id).where(is_open, todo, self._is_free()).order_by(c.id)
-            found = [int(one) for one in connection.execute(wanted).scalars()]
+            wanted = select(c.id, c.owner, c.status).where(is_open, todo, self._is_free())
+            found = [
+                int(one.id)
+                for one in connection.execute(wanted.order_by(c.id))
+                if one.status != "validating" or self._batches.store.in_force(one.owner)
+            ]
             running = c.status.in_(("validating", "in_progress"))
             soonest = select(func.min(c.expires_at) - now_s()).where(running)
             return found, connection.execute(soonest).scalar()

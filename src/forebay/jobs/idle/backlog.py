@@ -19,7 +19,9 @@ class ModelBacklog:
         self.queue = queue
         self.model = model
         self.owner = owner
-        """The key with limits whose jobs these are; empty: of all that have none."""
+        """The key with limits or a cap whose jobs these are; empty: of all that have none."""
+        self.running_max = 0
+        """The cap of that key, as the last ticket named it."""
         self.prompt_tokens = 0
         """Of the next job, for what its owner is charged when it starts."""
         self.measured = False

@@ -7,11 +7,12 @@ are; they never crowd the live queue; they give way within one request, because 
 to whatever is live first; and which model goes next is decided by the core's rule for swaps:
 loaded models first, with a bound on how long the others wait.
 
-The jobs of a key with limits have a ticket of their own for each model, which names the key: the
-core charges it as it does live requests, and parks it while the key must pause. So nothing of that
-key is claimed meanwhile, and the tickets of all others are granted as before. What it is charged is
-guessed from the job that is next when the ticket is made; which one it will be used for, nobody can
-know. The next ticket is made when a job has been claimed for this one.
+The jobs of a key with limits, or with `max_running`, have a ticket of their own for each model,
+which names the key: the core charges it as it does live requests, and parks it while the key must
+pause, or has no room for another request. So nothing of that key is claimed meanwhile, and the
+tickets of all others are granted as before. What it is charged is guessed from the job that is
+next when the ticket is made; which one it will be used for, nobody can know. The next ticket is
+made when a job has been claimed for this one.
 
 What is claimed but not recorded when the program dies is found by the next start, or when the lease
 expires.
@@ -41,10 +42,11 @@ from forebay.relay.problem import Problem
 from forebay.relay.relay import ABOUT_THE_MODEL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
     from concurrent.futures import Future
 
     from forebay.clock import TimerHandle, Timers
+    from forebay.core import WaitReason
     from forebay.jobs.builtin import Resolve
     from forebay.jobs.claims import ClaimedJob
     from forebay.jobs.job import Change, StoredJob
@@ -114,13 +116,15 @@ class IdleSlotRunner:
         self._pause_s = 0.0
         self._looks = 0  # asked for, and not done yet
         self._loop = asyncio.get_running_loop()
-        self._listener = LoopListener(store, self._take_in, self._look)
+        self._listener = LoopListener(store, self._take_in, self.look)
         self.explain: Callable[[Problem, str, str], Problem] = lambda problem, *_: problem
         """Adds to a problem what the owner may ask for instead of the model."""
         self.shares_nodes = False
         """Whether all gateways on this database have the same nodes."""
-        self.paced: Callable[[], Collection[str]] = tuple
-        """Returns the names of the keys that have limits."""
+        self.paced: Callable[[], Mapping[str, int]] = dict
+        """Returns the owners of the keys that have limits or a `max_running`, with that."""
+        self.end_revoked: Callable[[set[str]], Awaitable[bool]] = _nothing
+        """Ends what owners whose key was revoked have queued; returns whether there was any."""
 
     async def start(self) -> None:
         """Begin with what is queued; raises StoreFailed."""
@@ -153,18 +157,18 @@ class IdleSlotRunner:
             for task in late:  # of a store that hangs: what they hold is found by the next start
                 task.cancel()
 
-    def waits_for_rate(self, job: StoredJob) -> bool:
-        """Say whether its key had to pause when a slot was last asked for."""
+    def waits_for(self, job: StoredJob) -> WaitReason | None:
+        """Return why its key had to wait when a slot was last asked for; None where it had not."""
         backlog = self._backlogs.get((job.queue, job.owner))
         reservation = None if backlog is None or not backlog.owner else backlog.reservation
-        return reservation is not None and reservation.reason == "rate"
+        return None if reservation is None else reservation.reason
 
     # -- what the store tells
 
     def _take_in(self, heard: list[Change]) -> None:
         touched: dict[ModelBacklog, None] = {}
         for change in heard:
-            if model_of(change.queue) is None:
+            if model_of(change.queue) is None or not self._store.in_force(change.owner):
                 continue
             backlog = self._backlog(change.queue, change.owner)
             touched[backlog] = None
@@ -177,8 +181,8 @@ class IdleSlotRunner:
         for backlog in touched:
             self._top_up(backlog)
 
-    def _look(self) -> None:
-        """Poll at once: what other gateways did may have been missed."""
+    def look(self) -> None:
+        """Poll at once: keys have changed, or what other gateways did may have been missed."""
         self._looks += 1
         if self._looks == 1:
             self._spawn(self._look_again())
@@ -210,8 +214,10 @@ class IdleSlotRunner:
     async def _refresh(self) -> None:
         depths: Counter[ModelBacklog] = Counter()
         found = await asyncio.wrap_future(self._store.owner_depths())
+        if await self.end_revoked({owner for _, owner in found}):
+            found = await asyncio.wrap_future(self._store.owner_depths())
         for (queue, owner), depth in found.items():
-            if model_of(queue) is not None:
+            if model_of(queue) is not None and self._store.in_force(owner):
                 depths[self._backlog(queue, owner)] += depth
         for backlog in self._backlogs.values():
             backlog.queued = depths[backlog]
@@ -295,6 +301,9 @@ class IdleSlotRunner:
         """
         if backlog.reservation is None:
             return
+        if backlog.running_max != self.paced().get(backlog.owner, 0):
+            self._give_up(backlog)
+            return  # the next ticket has the cap of now
         if all(self._known(backlog.model)) or self._relay.nodes.is_starting():
             backlog.unknown_since_s = None
         elif self._is_overdue(backlog):
@@ -311,9 +320,10 @@ class IdleSlotRunner:
 
     def _arrival(self, ticket_id: str, backlog: ModelBacklog) -> Arrived:
         model, fallbacks = self._resolve(backlog.model)
+        backlog.running_max = self.paced().get(backlog.owner, 0)
         return Arrived(
             ticket_id, model, FAMILY.name, prompt_tokens=backlog.prompt_tokens, job=True,
-            key=backlog.owner, fallbacks=fallbacks,
+            key=backlog.owner, key_running_max=backlog.running_max, fallbacks=fallbacks,
         )  # fmt: skip
 
     def _may_reserve(self, backlog: ModelBacklog) -> bool:
@@ -534,6 +544,10 @@ class IdleSlotRunner:
                 self._spawn(work()).add_done_callback(lambda _: self._repeat(name, every_s, work))
 
         self._timers[name] = self._clock.call_at(self._clock.monotonic_s() + every_s, again)
+
+
+async def _nothing(_: set[str]) -> bool:
+    return False
 
 
 async def _guess_prompt(params: str) -> int:
