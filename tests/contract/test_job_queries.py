@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 def store(sqlite_url: str) -> Iterator[JobStore]:
     database = Database(sqlite_url, JOBS)
     database.open()
-    yield JobStore(database)
+    store = JobStore(database)
+    store.add([letter(8, owner="a"), letter(9, owner="b")]).result(10)
+    yield store
     database.close()
 
 

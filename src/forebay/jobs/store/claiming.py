@@ -62,6 +62,9 @@ def _turns() -> Select[tuple[str, int, float | None]]:
 
 
 _TURNS = _turns()
+_FIRST_AND_LAST = select(
+    *(select(of(jobs.c.owner)).where(_WAITING).scalar_subquery() for of in (func.min, func.max))
+)
 _AFTER: ColumnElement[float] = bindparam("after", type_=Float)
 _OF_OWNER = (
     select(jobs.c.id)
@@ -88,6 +91,9 @@ _CLAIM = (
 
 def owners_in_turn(connection: Connection, queue: str) -> list[tuple[str, float]]:
     """Return the owners with something queued, whose turn it is first, and their last starts."""
+    first, last = connection.execute(_FIRST_AND_LAST, {"wanted": queue}).one()
+    if first == last:  # mostly: nobody to take turns with
+        return [] if first is None else [(first, 0.0)]
     return [(row.owner, row.last or 0.0) for row in connection.execute(_TURNS, {"wanted": queue})]
 
 
