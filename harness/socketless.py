@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from forebay.gateway.gateway import Gateway
 from forebay.gateway.hot.access_log import AccessLog
+from forebay.gateway.logs import Outlet
 from forebay.settings import Settings
 from forebay.testing import FakeClock, FakeNode
 from forebay.wire.client import NodeConnection
@@ -101,7 +102,7 @@ async def socketless_gateway(
         }
         settings = Settings(**given)
         clock = clock or FakeClock(1000.0)
-        gateway = Gateway(settings, clock=clock, log=AccessLog(io.BytesIO()))
+        gateway = Gateway(settings, clock=clock, log=AccessLog(Outlet(io.BytesIO().write)))
         async with gateway:
             backend = gateway.parts.nodes.get("n1")
             assert backend is not None

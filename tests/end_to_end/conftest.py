@@ -38,9 +38,10 @@ class Command:
         self._news = asyncio.Event()
         assert child.stdout is not None
         assert child.stderr is not None
-        self._readers = [
-            asyncio.create_task(self._read(stream)) for stream in (child.stdout, child.stderr)
-        ]
+        self._streams = {"stdout": child.stdout, "stderr": child.stderr}
+        self._readers: list[asyncio.Task[None]] = []
+        for name in self._streams:
+            self.read(name, True)
 
     @property
     def text(self) -> str:
@@ -77,6 +78,15 @@ class Command:
         if self._child.returncode is None:
             self._child.kill()
         await self.ends()
+
+    def read(self, name: str, is_read: bool) -> None:
+        """Read a stream, or leave it unread from now on: what it has room for is soon used up."""
+        if is_read:
+            self._readers.append(asyncio.create_task(self._read(self._streams[name]), name=name))
+            return
+        for reader in [one for one in self._readers if one.get_name() == name]:
+            self._readers.remove(reader)
+            reader.cancel()
 
     async def _read(self, stream: asyncio.StreamReader) -> None:
         while line := await stream.readline():

@@ -51,6 +51,7 @@ LABELS = {
     "forebay_body_bytes": set(),
     "forebay_tasks": set(),
     "forebay_workers": set(),
+    "forebay_log_lines_dropped": set(),
     "nexus_queue_depth": set(),
     "nexus_backend_pending_requests": {"backend"},
 }

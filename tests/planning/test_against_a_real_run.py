@@ -24,6 +24,7 @@ from forebay.cli.main import app
 from forebay.clock import LoopClock
 from forebay.gateway.gateway import Gateway
 from forebay.gateway.hot.access_log import AccessLog
+from forebay.gateway.logs import Outlet
 from forebay.nodes.sim.engine import SimOptions
 from forebay.nodes.sim.sim_node import SimNode
 from forebay.settings import Settings
@@ -61,7 +62,7 @@ async def record(
             listed.append({"name": f"n{number + 1}", "url": node.url, "slots": options.slots})
         settings = Settings(nodes=listed, server={"port": 0}, queue={"max_size": 1000, **queue})  # type: ignore[arg-type] # pydantic reads dicts
         clock = LoopClock(asyncio.get_running_loop())
-        gateway = Gateway(settings, environ={}, clock=clock, log=AccessLog(log))
+        gateway = Gateway(settings, environ={}, clock=clock, log=AccessLog(Outlet(log.write)))
         await stack.enter_async_context(gateway)
         url = f"http://127.0.0.1:{gateway.port}"
         await asyncio.gather(*(bench("--url", url, *words) for words in loads))

@@ -214,6 +214,9 @@ ROWS: dict[str, list[Panel]] = {
               {"{{instance}}": "max by (instance) (forebay_body_bytes)"}, "bytes"),
         Panel("Workers", "Processes that serve: fewer than server.workers while one is restarted.",
               {"{{instance}}": "max by (instance) (forebay_workers)"}),
+        Panel("Log lines dropped", "Lines per minute that were dropped because nobody read "
+              "standard output or error fast enough.",
+              {"dropped": f"60 * sum(rate(forebay_log_lines_dropped_total[{RANGE}]))"}),
     ],
     "Jobs and sessions": [
         Panel("Unfinished jobs", "Jobs queued and running, by type. At jobs.max_queue_depth (500) "

@@ -18,6 +18,7 @@ from prometheus_client.samples import Sample
 from forebay.coordination.protocol.fleet import Mode, ReplicaState
 from forebay.dashboard.fleet import fleet_snapshot
 from forebay.gateway.hot.accounting import BUCKETS_S
+from forebay.gateway.logs import lines_dropped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -338,6 +339,11 @@ def _of_resources(held: Holdings) -> Iterator[Metric]:
     )
     yield _gauge("forebay_tasks", "Tasks of the event loop, this answer's included.", held.tasks)
     yield _gauge("forebay_workers", "Processes that share the port and the queue.", 1)
+    yield _counter(
+        "forebay_log_lines_dropped_total",
+        "Lines of the log and the access log that were dropped: nobody read them fast enough.",
+        lines_dropped(),
+    )
 
 
 def _of_fleet(fleet: FleetPicture, age_s: float | None) -> Iterator[Metric]:

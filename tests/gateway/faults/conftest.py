@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from forebay.gateway.hot.access_log import AccessLog
+from forebay.gateway.logs import Outlet
 
 from ..conftest import CHAT, Rig
 
@@ -51,7 +52,7 @@ class FaultRig(Rig):
     async def start(self, *nodes: FakeNode, **settings: Any) -> Gateway:
         """Start the gateway in front of these nodes, named n1, n2, ..."""
         settings["server"] = {"public_status": True, **settings.get("server", {})}
-        log = AccessLog(self.access_log)
+        log = AccessLog(Outlet(self.access_log.write))
         return await super().start(*nodes, environ=ENVIRON, log=log, **settings)
 
     async def client(self, **options: Any) -> RawClient:

@@ -9,9 +9,10 @@ import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from forebay.gateway.hot.access_log import BATCHES_MAX, AccessLog
+from forebay.gateway.hot.access_log import AccessLog
 from forebay.gateway.hot.access_record import AccessRecord, short_lines
 from forebay.gateway.hot.ended import EndedBatch, EndedRequest
+from forebay.gateway.logs import BUFFER_BYTES, LINE_BYTES, Outlet
 
 from ..conftest import OK
 from .test_users_and_keys import A, key, start
@@ -36,7 +37,7 @@ async def lines_of(rig: Rig, kept: Kept) -> list[dict[str, Any]]:
 
 async def test_a_served_request_is_one_line_with_its_timings(rig: Rig) -> None:
     node, kept = await rig.node(), Kept()
-    await rig.start(node, log=AccessLog(kept))
+    await rig.start(node, log=AccessLog(Outlet(kept.write)))
     _, call = await rig.run(node)
     [client] = await rig.line_up(1, headers={"X-Request-Id": "mine"}, stream=True)
     rig.clock.advance(2.0)
@@ -63,7 +64,7 @@ async def test_a_served_request_is_one_line_with_its_timings(rig: Rig) -> None:
 
 async def test_at_a_terminal_a_request_is_a_short_line_for_people(rig: Rig) -> None:
     node, kept = await rig.node(), Kept()
-    log = AccessLog(kept, short_lines)
+    log = AccessLog(Outlet(kept.write), short_lines)
     await rig.start(node, queue={"max_size": 1}, log=log)
     _, call = await rig.run(node)
     await rig.line_up(1)
@@ -93,7 +94,7 @@ def test_a_name_from_a_node_cannot_draw_on_the_terminal() -> None:
 
 async def test_every_request_is_one_line_however_it_ends(rig: Rig) -> None:
     node, kept = await rig.node(), Kept()
-    await rig.start(node, queue={"max_size": 1}, log=AccessLog(kept))
+    await rig.start(node, queue={"max_size": 1}, log=AccessLog(Outlet(kept.write)))
     _, call = await rig.run(node)
     [late] = await rig.line_up(1)
     await (await rig.ask()).reply()
@@ -111,7 +112,7 @@ async def test_every_request_is_one_line_however_it_ends(rig: Rig) -> None:
 
 async def test_no_prompt_no_key_no_user_and_no_invented_model_is_logged(rig: Rig) -> None:
     node, kept = await rig.node(), Kept()
-    log = AccessLog(kept)
+    log = AccessLog(Outlet(kept.write))
     await start(rig, node, keys=[key("a", user="user-hidden")], log=log)
     client, call = await rig.run(node, headers=A, user="hidden", prompt="hidden words")
     await call.answer({"choices": ["hidden answer"]})
@@ -126,7 +127,7 @@ async def test_no_prompt_no_key_no_user_and_no_invented_model_is_logged(rig: Rig
 
 async def test_a_line_has_what_a_replay_needs_and_refusals_have_it_too(rig: Rig) -> None:
     node, kept = await rig.node(), Kept()
-    await rig.start(node, queue={"max_size": 1}, log=AccessLog(kept))
+    await rig.start(node, queue={"max_size": 1}, log=AccessLog(Outlet(kept.write)))
     began_s = rig.clock.utc().timestamp()
     _, call = await rig.run(node, user="alice")
     rig.clock.advance(1.0)
@@ -150,7 +151,7 @@ async def test_a_line_has_what_a_replay_needs_and_refusals_have_it_too(rig: Rig)
 
 async def test_the_model_of_a_refused_request_is_told_once_it_has_run(rig: Rig) -> None:
     node, kept = await rig.node(), Kept()
-    await rig.start(node, queue={"max_size": 0}, log=AccessLog(kept))
+    await rig.start(node, queue={"max_size": 0}, log=AccessLog(Outlet(kept.write)))
     client, call = await rig.run(node)
     await call.answer(OK)
     await client.reply()
@@ -163,7 +164,7 @@ async def test_the_model_of_a_refused_request_is_told_once_it_has_run(rig: Rig) 
 
 async def test_lines_are_written_once_per_tick_and_not_per_request(rig: Rig) -> None:
     node, kept = await rig.node(), Kept()
-    await rig.start(node, log=AccessLog(kept))
+    await rig.start(node, log=AccessLog(Outlet(kept.write)))
     for _ in range(3):
         client, call = await rig.run(node)
         await call.answer(OK)
@@ -172,25 +173,29 @@ async def test_lines_are_written_once_per_tick_and_not_per_request(rig: Rig) -> 
     assert len(await lines_of(rig, kept)) == 3
 
 
-def test_more_lines_than_can_be_kept_are_dropped_and_counted() -> None:
-    kept, written = Stuck(), BATCHES_MAX + 1  # one is with the writer
-    log = AccessLog(kept)
-    log.take(batch(3))
-    kept.asked.wait()
-    for _ in range(BATCHES_MAX + 5):
-        log.take(batch(3))
+def test_more_lines_than_can_be_kept_are_dropped_and_counted_in_the_next() -> None:
+    kept, written = Stuck(), BUFFER_BYTES // LINE_BYTES
+    outlet = Outlet(kept.write)
+    log = AccessLog(outlet)
+    for size in (1, written - 1, 3, 12):
+        log.take(batch(size))
     kept.may_write.set()
+    while outlet._waiting_bytes:
+        assert kept.may_write.wait(1.0)
+    log.take(batch(1))
     log.stop()
-    assert (len(kept.lines), log.dropped) == (3 * written, 15)
+    assert outlet.dropped == 15
+    assert [line.get("lines_dropped", 0) for line in kept.lines] == [0] * written + [15]
 
 
 def test_a_stream_that_cannot_be_written_costs_lines_and_nothing_else() -> None:
     kept = Kept()
-    log = AccessLog(kept)
+    outlet = Outlet(kept.write)
+    log = AccessLog(outlet)
     kept.close()
     log.take(batch(1))
     log.stop()
-    assert log.dropped == 1
+    assert outlet.dropped == 1
 
 
 def batch(size: int) -> EndedBatch:
@@ -203,10 +208,8 @@ class Stuck(Kept):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked = threading.Event()
         self.may_write = threading.Event()
 
     def write(self, data: Any, /) -> int:
-        self.asked.set()
         self.may_write.wait()
         return super().write(data)

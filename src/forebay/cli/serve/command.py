@@ -77,6 +77,7 @@ def serve(  # noqa: PLR0913 - Typer reads the options from the signature
 def _run(arguments: ServeArguments) -> None:
     """Run the gateway, or end the command with why that is not possible, and what to do."""
     from forebay.cli.serve.failures import ending_with_words
+    from forebay.gateway.logs import close_streams
     from forebay.settings import SettingsError
 
     try:
@@ -85,16 +86,20 @@ def _run(arguments: ServeArguments) -> None:
         config = arguments.config
         checked = as_called(f"config check{f' {config}' if config else ''}")
         fail(f"{error}\nNothing was started. Correct this, then: {checked}", code=USAGE)
-    workers = settings.server.worker_count()
-    with ending_with_words(settings):
-        _check_for_a_model(settings, arguments)
-        if workers > 1:
-            from forebay.cli.serve.parent import run_workers
+    try:
+        with ending_with_words(settings):
+            _check_for_a_model(settings, arguments)
+            if (workers := settings.server.worker_count()) > 1:
+                from forebay.cli.serve.parent import run_workers
 
-            raise typer.Exit(run_workers(settings.server, workers, arguments))
-        from forebay.cli.serve.server import run_gateway  # heavy: of no use to a list of options
+                raise typer.Exit(run_workers(settings.server, workers, arguments))
+            from forebay.cli.serve.server import (
+                run_gateway,
+            )  # heavy: of no use to a list of options
 
-        run_gateway(settings, arguments)
+            run_gateway(settings, arguments)
+    finally:
+        close_streams()
 
 
 def _check_for_a_model(settings: Settings, arguments: ServeArguments) -> None:

@@ -142,8 +142,11 @@ def _advertised(host: str, port: int, gateways: Sequence[str]) -> str:
 
 def _run(options: GuardOptions) -> None:
     from forebay.cli.serve.guard import run_guard
+    from forebay.gateway.logs import close_streams
 
     try:
         run_guard(options)
     except OSError as error:
         fail(explain_listen_error(error, options.host, options.port, "node"))
+    finally:
+        close_streams()

@@ -7,10 +7,8 @@ import contextlib
 import ctypes
 import gc
 import logging
-import os
 import resource
 import signal
-import stat
 import sys
 from functools import partial
 from pathlib import Path
@@ -29,7 +27,7 @@ from forebay.gateway.gateway import Gateway
 from forebay.gateway.hot.access_log import AccessLog
 from forebay.gateway.hot.access_record import json_lines, short_lines
 from forebay.gateway.hot.user_hash import data_folder, load_key
-from forebay.gateway.logs import LineStream, set_up_logging
+from forebay.gateway.logs import outlet_of, set_up_logging
 from forebay.gateway.traces import open_traces
 from forebay.settings.environment import current_environment
 from forebay.settings.places import DATABASE_HERE, make_data_folder, state_folder
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
 
     from forebay.cli.serve.arguments import ServeArguments
     from forebay.coordination.workers.parent_link import ParentLink
-    from forebay.gateway.hot.access_log import LogStream
     from forebay.gateway.workers.seat import Seat
     from forebay.nodes.backend import Backend
     from forebay.settings import Settings
@@ -98,15 +95,12 @@ async def serve_until_stopped(
     """Serve until told to stop, alone or as one of several workers, and stop."""
     clock = LoopClock(asyncio.get_running_loop())
     encode = short_lines if sys.stdout.isatty() else json_lines
-    out: LogStream = sys.stdout.buffer
-    if seat is not None and stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
-        out = LineStream(sys.stdout.buffer)  # the other workers write there, too
     log = None
     with contextlib.suppress(OSError):  # who wants to keep something there will say so
         make_data_folder(settings.jobs.database)
     if settings.server.access_log:
         folder = data_folder(settings.jobs.database, settings.jobs.files_folder)
-        log = AccessLog(out, encode, partial(load_key, folder))
+        log = AccessLog(outlet_of("stdout"), encode, partial(load_key, folder))
     gateway = Gateway(
         settings,
         clock=clock,

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import random
 import signal
-import sys
 import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -21,6 +19,7 @@ from forebay.cli.serve.event_loop import loop_factory
 from forebay.cli.serve.failures import ending_with_words
 from forebay.cli.serve.server import prepare_process, serve_until_stopped
 from forebay.coordination.workers.parent_link import ParentLink
+from forebay.gateway.logs import close_streams
 from forebay.gateway.workers.seat import Seat
 
 if TYPE_CHECKING:
@@ -39,8 +38,8 @@ def run_worker(link: socket.socket, not_ours: Sequence[int]) -> NoReturn:
     """
     status: object = FAILED
     try:
+        prepare_process()  # first: what is printed from now on is not left to the parent's threads
         _leave_the_parent(not_ours)
-        prepare_process()
         with asyncio.Runner(loop_factory=loop_factory()) as runner, suppress(ConnectionError):
             runner.run(_work(link))
         status = DONE
@@ -52,8 +51,7 @@ def run_worker(link: socket.socket, not_ours: Sequence[int]) -> NoReturn:
         traceback.print_exc()
     finally:
         try:
-            logging.shutdown()
-            sys.stdout.flush()
+            close_streams()
         finally:  # whatever is above us on the stack is the parent's, and not for us to go on with
             os._exit(status if isinstance(status, int) else FAILED)
 

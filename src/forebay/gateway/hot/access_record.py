@@ -40,6 +40,8 @@ class AccessRecord(msgspec.Struct, omit_defaults=True, gc=False):
     output_limit: int = 0
     max_wait_ms: int = 0
     job: bool = False
+    lines_dropped: int = 0
+    """How many lines before this one could not be written."""
 
 
 def json_lines(lines: Iterable[AccessRecord]) -> bytes:
@@ -61,6 +63,8 @@ def _short(line: AccessRecord) -> str:
         what.append(f"waited {line.waited_ms / 1000:.1f} s")
     if line.run_ms:
         what.append(f"took {line.run_ms / 1000:.1f} s")
+    if line.lines_dropped:
+        what.append(f"{line.lines_dropped} lines before it dropped")
     at = datetime.fromisoformat(line.time).astimezone()
     outcome = "completed" if line.outcome == "served" else line.outcome  # as every surface has it
     text = f"{at:%H:%M:%S} {line.route} {outcome}{': ' if what else ''}{', '.join(what)}"
