@@ -11,11 +11,15 @@ import signal
 import socket
 import subprocess
 import sys
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from forebay.cli.serve.parent import _fork
-from forebay.cli.serve.supervisor import Fork, Supervisor
+from forebay.cli.serve.supervisor import SILENT_LOOKS_MAX, Fork, Supervisor, WorkerProcess
+
+if TYPE_CHECKING:
+    from forebay.coordination.workers.group import WorkerConnection
 
 
 def open_descriptors() -> int:
@@ -68,6 +72,16 @@ async def test_a_worker_waits_where_there_are_no_more_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (usual, most))
     with pytest.raises(OSError, match="Too many open files"):
         await fork.wait()
+
+
+async def test_a_worker_hangs_after_ten_looks_of_the_parent_without_a_heartbeat() -> None:
+    worker = WorkerProcess(0, 1, cast("WorkerConnection", None))
+    assert not any(worker.hangs() for _ in range(100)), "it may take its time to start"
+    worker.is_ready = True
+    for _ in range(3):
+        worker.silent_looks = 0  # a heartbeat
+        assert not any(worker.hangs() for _ in range(SILENT_LOOKS_MAX))
+    assert worker.hangs()
 
 
 if __name__ == "__main__":

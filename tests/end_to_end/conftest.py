@@ -70,6 +70,10 @@ class Command:
         """Wait for its end, however long that takes."""
         await self._child.wait()
 
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
     def signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):  # it has ended by itself
             self._child.send_signal(number)

@@ -9,10 +9,12 @@ import re
 import signal
 import socket
 import tempfile
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
+from forebay.cli.serve.supervisor import LOOK_S, SILENT_LOOKS_MAX
 from forebay.nodes.sim.engine import SimOptions
 from forebay.testing import FakeNode
 from harness.polling import pause
@@ -47,6 +49,12 @@ async def until(condition: object) -> None:
     async with asyncio.timeout(LIMIT_S):
         while not condition():
             await pause()
+
+
+def signal_all(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 # -- one gateway
@@ -334,6 +342,32 @@ async def test_when_the_leader_is_killed_another_takes_over_and_no_waiting_reque
     await workers.all_there()
     assert (await workers.get(dead, f"/session/{session}")).status == 200
     assert (await workers.metrics())[SERVED] >= 6, "what the dead one had counted is kept"
+
+
+async def test_a_leader_that_hangs_is_killed_and_replaced_but_none_when_all_are_stopped(
+    shell: Shell,
+) -> None:
+    workers = await Workers.serve(shell, "--node", await shell.sim_node(FAST))
+    stopped, heir = workers.leader, workers.follower
+    pids = [workers.pid(0), workers.pid(1)]
+    everyone = [workers.gateway.pid, *pids]
+    signal_all(everyone, signal.SIGSTOP)
+    await pause(1.5 * LOOK_S * SILENT_LOOKS_MAX)  # Ctrl-Z, and some time later `fg`
+    signal_all(everyone, signal.SIGCONT)
+    assert [(await workers.get(number, "/health")).status for number in (0, 1)] == [200, 200]
+    os.kill(pids[stopped], signal.SIGSTOP)
+    hanging = [await shell.connect(workers.port) for _ in range(20)]
+    try:
+        for client in hanging:
+            await client.get("/health")
+        await until(lambda: workers.leader == heir)
+        assert {(await client.reply()).status for client in hanging} == {200}
+        await workers.all_there()
+    finally:
+        signal_all(everyone, signal.SIGCONT)
+    assert workers.pid(heir) == pids[heir]
+    hung = [len(workers.logged(f"worker {number} hangs: killing it")) for number in (stopped, heir)]
+    assert hung == [1, 0]
 
 
 async def test_what_was_counted_before_a_leader_died_is_no_news_to_the_next(shell: Shell) -> None:

@@ -2,9 +2,10 @@
 
 A worker that dies is started again, at once the first time and ever more slowly while it keeps
 dying; until it is back the others accept its connections. One whose event loop does not turn any
-more is killed. The workers live in sessions of their own, so that Ctrl-C reaches the parent only.
-They are forked from the parent, which has imported what they need, while its event loop is not
-running: so a worker is there in a tenth of the time that a new interpreter takes.
+more sends no heartbeats, and is killed. The workers live in sessions of their own, so that Ctrl-C
+reaches the parent only. They are forked from the parent, which has imported what they need, while
+its event loop is not running: so a worker is there in a tenth of the time that a new interpreter
+takes.
 """
 
 from __future__ import annotations
@@ -35,8 +36,12 @@ RESTART_S, RESTART_S_MAX = 0.1, 10.0
 """How long to wait before a worker that died soon is started again, at first and at most."""
 STEADY_S: Final = 10.0
 """A worker that lived so long is started again at once, whatever was before."""
-STUCK_S: Final = 30.0
-"""A worker without a sign of life for so long is killed: it gives one every second."""
+LOOK_S: Final = 0.5
+"""How often the parent looks whether heartbeats have come."""
+SILENT_LOOKS_MAX: Final = 10
+"""A worker is killed at the next look without a heartbeat, after 5 s: it sends one every second.
+Looks are counted, not time: while the parent is stopped, or the machine suspended, there are none.
+"""
 BASE_LENGTH_MAX: Final = 60
 """A Unix socket's whole path has at most 104 characters on some systems."""
 LATE_S: Final = 10.0
@@ -51,7 +56,8 @@ class WorkerProcess:
         self.pid = pid
         self.connection = connection
         self.is_ready = False
-        self.heard_s = 0.0
+        self.silent_looks = 0
+        """The parent's looks since the last heartbeat."""
         self.ended: asyncio.Future[int] = asyncio.Future()
         """Its exit status: below 0, a signal."""
 
@@ -62,7 +68,13 @@ class WorkerProcess:
             if pid:
                 self.ended.set_result(os.waitstatus_to_exitcode(status))
 
+    def hangs(self) -> bool:
+        """Count a look of the parent; say whether there were too many without a heartbeat."""
+        self.silent_looks += 1
+        return self.is_ready and self.silent_looks > SILENT_LOOKS_MAX
+
     def kill(self) -> None:
+        self.silent_looks = 0  # it is not dead at once
         if not self.ended.done():  # until it is waited for, the id is its own
             os.kill(self.pid, signal.SIGKILL)
 
@@ -199,7 +211,6 @@ class Supervisor:
         connection = await self._group.connect(sock, lambda message: self._hear(number, message))
         worker = self._workers[number] = WorkerProcess(number, pid, connection)
         worker.reap()  # its signal may have come before
-        worker.heard_s = self._clock.monotonic_s()
         logger.info("worker %d started", number, extra={"pid": pid})
         workers = len(self._sockets)
         descriptors = tuple(tuple(sock.fileno() for sock in sockets) for sockets in self._sockets)
@@ -212,7 +223,7 @@ class Supervisor:
         worker = self._workers.get(number)
         if worker is None:
             return
-        worker.heard_s = self._clock.monotonic_s()
+        worker.silent_looks = 0
         if isinstance(message, Ready):
             worker.is_ready = True
             self._first_is_ready.set()
@@ -248,10 +259,9 @@ class Supervisor:
     async def _watch(self) -> None:
         """Kill workers that hang; after the time to stop, all that are left."""
         while not self._stopping.is_set():
-            await self._unless_stopping(asyncio.sleep(STUCK_S / 3))
-            stuck_s = self._clock.monotonic_s() - STUCK_S
+            await self._unless_stopping(asyncio.sleep(LOOK_S))
             for worker in self._workers.values():
-                if worker.is_ready and worker.heard_s < stuck_s:
+                if worker.hangs():
                     logger.error("worker %d hangs: killing it", worker.number)
                     worker.kill()
         await asyncio.sleep(self._shutdown_s + LATE_S)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from forebay.coordination.workers.frames import FrameConnection
 from forebay.coordination.workers.messages import (
     Accept,
+    Alive,
     GroupState,
     Place,
     Reload,
@@ -23,8 +24,12 @@ if TYPE_CHECKING:
     from forebay.coordination.workers.messages import FromParent, FromWorker
 
 
+HEARTBEAT_S: Final = 1.0
+"""How often the parent hears that the event loop here runs."""
+
+
 class ParentLink:
-    """Receives the parent's messages and calls the handlers for them."""
+    """Receives the parent's messages and calls the handlers for them; sends it heartbeats."""
 
     def __init__(self) -> None:
         self.state = GroupState()
@@ -42,6 +47,7 @@ class ParentLink:
         """Begin; return what the parent says first. Raises ConnectionError where it is gone."""
         loop = asyncio.get_running_loop()
         await loop.create_unix_connection(lambda: self._connection, sock=sock)
+        self._beat()
         return await self._place
 
     @property
@@ -68,6 +74,11 @@ class ParentLink:
     def close(self) -> None:
         self._on_stop = _nobody
         self._connection.close()
+
+    def _beat(self) -> None:
+        self.tell(Alive())
+        if self.is_open:
+            asyncio.get_running_loop().call_later(HEARTBEAT_S, self._beat)
 
     def _take(self, _: FrameConnection, frame: bytes) -> None:
         message: FromParent = decode_from_parent(frame)

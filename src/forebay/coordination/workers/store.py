@@ -25,7 +25,6 @@ from forebay.coordination.protocol.messages import (
 from forebay.coordination.store.port import StoreLost, StoreReply, StreamEntry
 from forebay.coordination.workers.frames import FrameConnection
 from forebay.coordination.workers.messages import (
-    Alive,
     GroupState,
     Joined,
     Left,
@@ -218,8 +217,6 @@ class WorkerStore:
         if self._said != (about, may_lead):
             self._said = about, may_lead
             self._parent.tell(Joined(self._member, about, may_lead))
-        else:
-            self._parent.tell(Alive())
 
     def _take_state(self) -> None:
         before, self._state = self._state, self._parent.state
