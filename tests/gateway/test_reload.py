@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from forebay.settings import SettingsError, SettingsProblem
+from forebay.settings import Settings, SettingsError, SettingsProblem
 
 from .conftest import OK
 from .hot.test_users_and_keys import SECRETS, A, B, key, start
 
 if TYPE_CHECKING:
-    from forebay.settings import Settings
     from forebay.testing import Reply
 
     from .conftest import Rig
+
+LIMIT_S = 30.0  # only turns a hang into a failure
 
 
 async def reload(rig: Rig, **changes: Any) -> Reply:
@@ -136,6 +139,32 @@ async def test_a_bad_file_keeps_the_old_settings_and_says_why(
     assert (reply.status, reply.json["error"]["code"]) == (400, "invalid_request")
     assert "queue.max_sise" in reply.json["error"]["message"]
     await rig.run(node)
+
+
+async def test_settings_that_are_slow_to_read_hold_up_nobody_and_are_applied_in_turn(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    begun, may_end, sizes = threading.Event(), threading.Event(), iter((1, 2))
+
+    def slow() -> Settings:
+        size = next(sizes)
+        begun.set()
+        assert may_end.wait(LIMIT_S)
+        return Settings(**{**rig.given, "queue": {"max_size": size}})
+
+    monkeypatch.setattr(rig.gateway.parts.live, "_read", slow)
+    clients = [await rig.client() for _ in range(2)]
+    for client in clients:
+        await client.post("/admin/reload", {})
+    await asyncio.to_thread(begun.wait)
+    _, call = await rig.run(node)
+    assert (await rig.queue())["max_size"] == 100
+    may_end.set()
+    assert [(await client.reply()).status for client in clients] == [200, 200]
+    assert (await rig.queue())["max_size"] == 2
+    await call.answer(OK)
 
 
 async def test_a_secret_that_is_missing_changes_nothing(rig: Rig) -> None:

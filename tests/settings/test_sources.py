@@ -1,6 +1,7 @@
 """Flags over environment over file over defaults; nothing unknown anywhere."""
 
 import json
+import os
 import string
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from forebay.settings import Origin, SettingsError, load_settings, load_with_origins
 from forebay.settings.names import nearest, valid_keys, variable_of
-from forebay.settings.sources import parse_key, parse_value
+from forebay.settings.sources import FILE_BYTES_MAX, parse_key, parse_value
 
 SIZES = st.none() | st.integers(0, 1000)
 ALPHABET = string.ascii_lowercase + "_."
@@ -240,6 +241,16 @@ def test_a_file_that_is_missing_deep_or_a_folder_is_refused_in_words(tmp_path: P
     assert "forebay config init" in problems_of(path=tmp_path / "none.toml")
     assert "cannot be read" in problems_of(path=tmp_path)
     assert "too deep" in problems_of(path=written(tmp_path, "x = " + "[" * 100_000))
+
+
+def test_only_a_regular_file_of_a_sensible_size_is_read(tmp_path: Path) -> None:
+    pipe, large = tmp_path / "pipe.toml", tmp_path / "large.toml"
+    os.mkfifo(pipe)  # to wait for its writer would be to wait for ever
+    large.write_text("#" * (FILE_BYTES_MAX + 1))
+    assert f"{pipe}: cannot be read: it is not a regular file" in problems_of(path=pipe)
+    assert f"{large}: is larger than 1 MiB" in problems_of(path=large)
+    large.write_text("#" * FILE_BYTES_MAX)
+    assert load_settings(large, environ={}).queue.max_size == 100
 
 
 def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from forebay.settings import SettingsError, node_api_key, plan_reload, resolve_keys
@@ -28,23 +29,26 @@ class LiveSettings:
         """Hands a valid plan and the keys to those whom they concern; must not fail."""
         self._environ = environ
         self._read = read
+        self._reading = asyncio.Lock()  # else what was read earlier might be applied later
 
-    def reload(self) -> list[str]:
-        """Read the settings again and apply them; return what has changed, in dotted names.
+    async def reload(self) -> list[str]:
+        """Read the settings again, off the event loop, and apply them; return the changed names.
 
         Raises SettingsError, and changes nothing, where any of them is invalid, needs a restart, or
         names a secret that is missing.
         """
         if self._read is None:
             raise SettingsError([])
-        plan = plan_reload(self.current, self._read())
-        plan.raise_if_refused()
-        keys = resolve_keys(plan.settings, self._environ)
-        for node in (*plan.nodes.added, *plan.nodes.changed):
-            node_api_key(node, self._environ)
-        self.current = plan.settings
-        if self.apply is not None:
-            self.apply(plan, keys)
+        async with self._reading:
+            new = await asyncio.to_thread(self._read)
+            plan = plan_reload(self.current, new)
+            plan.raise_if_refused()
+            keys = resolve_keys(plan.settings, self._environ)
+            for node in (*plan.nodes.added, *plan.nodes.changed):
+                node_api_key(node, self._environ)
+            self.current = plan.settings
+            if self.apply is not None:
+                self.apply(plan, keys)
         return _changed_names(plan)
 
 

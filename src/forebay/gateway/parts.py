@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 from hashlib import blake2b
@@ -87,6 +88,8 @@ UNREAD_KEYS = (
 
 class Parts:
     """One gateway without its sockets."""
+
+    _reloading: asyncio.Task[None] | None = None
 
     def __init__(  # noqa: PLR0913 - what it is made of
         self,
@@ -367,9 +370,12 @@ class Parts:
     # -- reloaded settings
 
     def reload(self) -> None:
-        """Reload the settings; what is wrong with them is logged."""
+        """Begin to reload the settings; what is wrong with them is logged."""
+        self._reloading = asyncio.get_running_loop().create_task(self._reload())
+
+    async def _reload(self) -> None:
         try:
-            changed = self.live.reload()
+            changed = await self.live.reload()
             logger.info("settings reloaded", extra={"changed": changed})
         except SettingsError as error:
             logger.error("settings NOT reloaded, the old ones stay: %s", error)

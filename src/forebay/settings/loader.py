@@ -34,6 +34,7 @@ from forebay.settings.sources import (
     from_mapping,
     from_texts,
     line_of,
+    read_file,
     read_toml,
 )
 
@@ -118,7 +119,7 @@ def _with_lines(
     text = ""
     if path is not None:
         with suppress(OSError, UnicodeDecodeError):
-            text = path.read_text("utf-8-sig")
+            text = read_file(path).decode("utf-8-sig")
     for problem in problems:
         line = line_of(text, problem.key) if problem.where == f"file {path}" else None
         yield problem if line is None else problem._replace(where=f"{problem.where}:{line}")

@@ -5,7 +5,9 @@ whole list of blocks. So a later source changes the keys that it names and leave
 """
 
 import json
+import os
 import re
+import stat
 import tomllib
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -26,6 +28,8 @@ from forebay.settings.names import (
 )
 from forebay.settings.places import PROGRAM_VARIABLES
 
+FILE_BYTES_MAX = 2**20
+"""Of a file of settings: ten thousand keys and nodes are below half of it."""
 POSITION = re.compile(r"\s*\(at line (\d+), column (\d+)\)$")
 AT_THE_END = re.compile(r"\s*\(at end of document\)$")
 NOTHING = object()
@@ -194,11 +198,14 @@ def read_toml(path: Path) -> Mapping[str, object]:
     Raises `SettingsError` naming the file, and the line and the column of what cannot be read.
     """
     try:
-        content = path.read_bytes()
+        content = read_file(path)
     except OSError as error:
         wrong = f"cannot be read: {error.strerror or error}"
         instead = f"name another file, or write this one: forebay config init {path}"
         raise SettingsError([SettingsProblem(str(path), wrong, instead)]) from None
+    if len(content) > FILE_BYTES_MAX:
+        wrong = f"is larger than {FILE_BYTES_MAX // 2**20} MiB"
+        raise SettingsError([SettingsProblem(str(path), wrong, "name another file")])
     text = ""
     try:
         text = content.decode("utf-8-sig")
@@ -212,6 +219,17 @@ def read_toml(path: Path) -> Mapping[str, object]:
         ) from None
     except ValueError as error:
         raise _broken(path, *_where(str(error), text), "correct it there") from None
+
+
+def read_file(path: Path) -> bytes:
+    """Return what is in a file, one byte too many where that is too much; raises OSError.
+
+    Only of a regular file: another one, such as a pipe, may never end, or wait for its writer.
+    """
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError("it is not a regular file")
+        return file.read(FILE_BYTES_MAX + 1)
 
 
 def _where(message: str, text: str) -> tuple[str, tuple[int, int]]:

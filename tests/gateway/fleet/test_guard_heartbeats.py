@@ -194,7 +194,7 @@ async def test_a_node_that_a_reload_configures_takes_the_name_and_keeps_it(rig: 
     await start(rig)
     await hear(rig, url=guarded.url)
     rig.given["nodes"] = [{"name": "g1", "url": configured.url}]
-    rig.gateway.parts.live.reload()
+    await rig.gateway.parts.live.reload()
     assert (await hear(rig, url=guarded.url)).status == 409
     rig.clock.advance(10.0)
     assert (await until(rig, "g1", "online"))["url"] == configured.url

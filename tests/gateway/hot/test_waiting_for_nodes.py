@@ -227,7 +227,7 @@ async def test_a_reload_changes_how_long_a_node_is_waited_for(rig: Rig) -> None:
     await node.stop_listening()
     await rig.until_node("n1", "offline")
     rig.given["queue"] = {"offline_wait_seconds": 0}
-    assert rig.gateway.parts.live.reload() == ["queue.offline_wait_seconds"]
+    assert await rig.gateway.parts.live.reload() == ["queue.offline_wait_seconds"]
     assert await code(await rig.ask()) == (503, "no_node")
 
 

@@ -298,7 +298,7 @@ async def test_a_key_that_is_revoked_sees_no_more(rig: Rig, http: httpx.AsyncCli
         await looker.next()
         await looker.snapshot()
     rig.given["keys"] = keys[:1]
-    rig.gateway.parts.live.reload()
+    await rig.gateway.parts.live.reload()
     rig.clock.advance(INTERVAL_S)
     assert await staying.snapshot()
     async with asyncio.timeout(LIMIT_S):

@@ -102,7 +102,7 @@ class AdminRoutes:
         """Reload the settings; invalid ones change nothing."""
         caller = self.authorizer.admin(request)
         try:
-            changed = self.settings.reload()
+            changed = await self.settings.reload()
         except SettingsError as error:
             logger.error("settings NOT reloaded, the old ones stay: %s", error)
             raise invalid(str(error), "settings") from None
