@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import queue
 import subprocess
@@ -36,6 +37,10 @@ class Collector:
     def __init__(self) -> None:
         self.paths: list[str] = []
         self.requests: queue.Queue[ExportTraceServiceRequest] = queue.Queue()
+        self.endless = 0
+        """How many MiB it answers with."""
+        self.cut_off = threading.Event()
+        """Set when a client has left before the end of the answer."""
         collector = self
 
         class Receiver(BaseHTTPRequestHandler):
@@ -44,8 +49,14 @@ class Collector:
                 collector.paths.append(self.path)
                 collector.requests.put(ExportTraceServiceRequest.FromString(body))
                 self.send_response(200)
-                self.send_header("content-length", "0")
+                if not collector.endless:
+                    self.send_header("content-length", "0")
                 self.end_headers()
+                try:
+                    for _ in range(collector.endless):
+                        self.wfile.write(bytes(2**20))
+                except OSError:
+                    collector.cut_off.set()
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -191,6 +202,19 @@ def test_a_hostile_traceparent_costs_no_more_than_a_plain_one() -> None:
     assert found[1] == parent
     for hostile in (b" " * 60_000, b"a" * 60_000, b" " * 30_000 + parent + b" " * 30_000 + b"x"):
         assert TRACEPARENT.search(b"traceparent: %b\r\n" % hostile) is None
+
+
+async def test_a_collector_that_answers_without_end_is_cut_off(
+    rig: Rig, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await rig.node()
+    collector.endless = 64
+    await rig.start(node, traces=traces_to(collector.url, monkeypatch))
+    client = await rig.ask()
+    await (await node.next_call()).answer(OK)
+    assert (await client.reply()).status == 200
+    await rig.gateway.stop(0.0)
+    assert await asyncio.to_thread(collector.cut_off.wait, DEADLINE_S)
 
 
 async def test_with_a_collector_that_is_away_requests_are_served_and_the_gateway_stops(

@@ -14,6 +14,7 @@ of the node is a sibling of ours, in the same trace.
 
 from __future__ import annotations
 
+import io
 import logging
 import queue
 import re
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from forebay.relay.relay import Observer
 
 BATCHES_MAX: Final = 64
+ANSWER_BYTES_MAX: Final = 16_384
+"""Of a collector: more than any of them has to say."""
 STOP_S: Final = 2.0
 """How long the last spans may take to be sent."""
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -76,7 +79,7 @@ def open_traces(environ: Mapping[str, str]) -> Traces | None:
     if not exporter:
         return None
     try:
-        return Traces(_make_provider(exporter))
+        return Traces(_make_provider(exporter, environ))
     except ImportError:
         logger.warning(
             "traces are off: OTEL_* variables are set, but forebay[otel] is not installed"
@@ -102,7 +105,7 @@ def _wanted_exporter(environ: Mapping[str, str]) -> str:
     return named
 
 
-def _make_provider(exporter: str) -> Any:
+def _make_provider(exporter: str, environ: Mapping[str, str]) -> Any:
     """Make OpenTelemetry's part: sampler, resource, batching, all by its own variables."""
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
@@ -118,9 +121,30 @@ def _make_provider(exporter: str) -> Any:
     else:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-        sender = OTLPSpanExporter()
+        # A plug-in for credentials makes its own session.
+        has_own = any(name.endswith("_CREDENTIAL_PROVIDER") for name in environ)
+        sender = OTLPSpanExporter(session=None if has_own else _bounded_session())
     provider.add_span_processor(BatchSpanProcessor(sender))
     return provider
+
+
+def _bounded_session() -> Any:
+    """Return a session that reads ANSWER_BYTES_MAX of an answer at most, and then disconnects."""
+    from requests import Session
+    from requests.adapters import HTTPAdapter
+
+    class BoundedAdapter(HTTPAdapter):
+        def send(self, *given: Any, **options: Any) -> Any:
+            answer = super().send(*given, **options)
+            begun = next(answer.iter_content(ANSWER_BYTES_MAX), b"")
+            answer.close()
+            answer.raw = io.BytesIO(begun)  # from which the session reads it
+            return answer
+
+    session = Session()
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, BoundedAdapter())
+    return session
 
 
 class Traces:
