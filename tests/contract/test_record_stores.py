@@ -99,10 +99,24 @@ class RecordStoreContract:
         rows = [(UsageKey(1, "", f"u{n}", "m"), UsageCounts(1, 0, 0)) for n in range(CHUNK + 2)]
         store.add_usage(sorted(rows)).result(LIMIT_S)
         store.add_usage([(UsageKey(5, "", "new", "m"), UsageCounts(1, 0, 0))]).result(LIMIT_S)
-        steps = [store.prune_usage(5).result(LIMIT_S) for _ in range(3)]
+        steps = [store.prune_usage(7 * 3600.0, 2, 0.0).result(LIMIT_S) for _ in range(3)]
         assert steps == [CHUNK, 2, 0]
         ((left, _),) = store.usage(UsageQuery(0, 9)).result(LIMIT_S)
         assert left.user == "new"
+
+    def test_a_clock_that_leaps_has_usage_pruned_a_day_an_hour(self, store: RecordStore) -> None:
+        now = 500_000  # in 2027
+        hours = [now + 24 * day for day in range(3)]
+        rows = [(UsageKey(hour, "", "", "m"), UsageCounts(1, 0, 0)) for hour in hours]
+        store.add_usage(rows).result(LIMIT_S)
+
+        def pruned(hour: int, ran_h: int) -> int:
+            return store.prune_usage(hour * 3600.0, 0, ran_h * 3600.0).result(LIMIT_S)
+
+        assert pruned(now, 0) == 0
+        assert [pruned(now + 9000, ran_h) for ran_h in (0, 1, 1, 2)] == [0, 1, 0, 1]
+        assert pruned(now - 9000, 2) == 0, "and back"
+        assert pruned(now + 9000, 3) == 1
 
     def test_the_last_requests_of_a_gateway_are_kept_in_order(self, store: RecordStore) -> None:
         for start in range(0, 1500, 300):

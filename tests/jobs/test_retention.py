@@ -13,6 +13,7 @@ from forebay.jobs import TaskRunner, retention
 from forebay.jobs.job import Failure, NewJob
 from forebay.jobs.retention import Pruned, Retention
 from forebay.jobs.store.schema import JOBS
+from forebay.testing import FakeClock
 
 from .desk import Desk, line
 from .script import LIMIT_S, idle
@@ -42,6 +43,12 @@ def age(desk: Desk, seconds: float = LONG_AGO_S) -> None:
     desk.sql(f"UPDATE files SET created_at = created_at - {seconds}")
     for column in ("completed_at", "failed_at", "expired_at", "cancelled_at"):
         desk.sql(f"UPDATE batches SET {column} = {column} - {seconds}")
+
+
+def leap(desk: Desk, days: float) -> None:
+    """Have the database's clock leap ahead: by it, all that is kept is that much older."""
+    age(desk, days * 86_400)
+    desk.sql(f"UPDATE slewed_clocks SET at = at - {days * 86_400}")
 
 
 def ended_jobs(desk: Desk, count: int) -> None:
@@ -118,6 +125,44 @@ def test_a_file_that_a_younger_batch_names_stays_and_a_forgotten_upload_goes(des
     assert desk.files.get(forgotten.name, "").result() is None
     assert len(desk.content(batch.output_file)) == 1
     assert len(desk.content(batch.error_file)) == 1
+
+
+def test_a_clock_that_leaps_ahead_has_nothing_deleted_in_a_rush(desk: Desk) -> None:
+    """A day for each hour that the gateway runs, over restarts, too."""
+    clock = FakeClock()
+
+    def started() -> Retention:
+        return Retention(desk.store, 30.0, desk.files, clock=clock)
+
+    ended_jobs(desk, 3)
+    assert started().prune() == Pruned()
+    leap(desk, 40)
+    for run_h in (0, 1, 20, 0, 8):
+        pruner = started()
+        assert pruner.prune() == Pruned()
+        clock.advance(run_h * 3600.0)
+        pruner.start()
+        pruner.stop()  # which keeps how far it came
+    pruner = started()
+    assert pruner.prune() == Pruned()
+    clock.advance(2 * 3600.0)
+    assert pruner.prune() == Pruned(jobs=3)
+
+
+def test_a_clock_that_leaps_back_does_not_end_deleting_for_ever(desk: Desk) -> None:
+    clock = FakeClock()
+    pruner = Retention(desk.store, 30.0, desk.files, clock=clock)
+    ended_jobs(desk, 3)
+    assert pruner.prune() == Pruned()
+    age(desk)
+    for days in (400, 20_000):  # to another year, and to 1970, as without a battery
+        leap(desk, -days)
+        for _ in range(5):
+            assert pruner.prune() == Pruned()
+            clock.advance(3600.0)
+        leap(desk, days)
+    clock.advance(5 * 3600.0)
+    assert pruner.prune() == Pruned(jobs=3)
 
 
 def test_zero_days_keep_everything(desk: Desk) -> None:

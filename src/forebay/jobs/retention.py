@@ -8,23 +8,26 @@ writes waits for one short step at most.
 Gateways share a database: an advisory lock lets one delete at a time, and rows that others hold are
 left for the next round. Nothing is deleted that is queued or running, nor a file that any batch
 still names. A file's row goes before its contents, as everywhere: a crash in between leaves
-contents without a row, which `Files.open` deletes.
+contents without a row, which `Files.open` deletes. What is old is for the database's clock to say,
+slewed (`SlewedClock`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
-from sqlalchemy import delete, or_, select, text
+from sqlalchemy import delete, literal, or_, select, text
 
 from forebay.clock import SystemClock
 from forebay.errors import Rejected
 from forebay.jobs.store.schema import BATCH_ENDED_AT, ENDED, batch_models, batches, files, jobs
 from forebay.storage.schema import now_s, only
+from forebay.storage.slewed_clock import SlewedClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -78,6 +81,8 @@ class Retention:
         self._files = files
         self._types = types
         self._clock = clock or SystemClock()
+        self._slewed = SlewedClock(jobs.name)
+        self._limit_s = 0.0  # in the database's time: what ended before it is deleted
         self._rows = STEP_ROWS
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -109,10 +114,13 @@ class Retention:
             except Exception:
                 logger.exception("deleting old jobs failed")
             self._stopping.wait(ROUND_S)
+        with contextlib.suppress(Rejected):
+            self._move_limit()  # short runs count, too
 
     def prune(self) -> Pruned:
         """Delete all that is old enough, in steps; raises StoreFailed."""
         done = Pruned()
+        self._move_limit()
         while count := self._step("job", self._delete_jobs):
             done.jobs += count
         if self._files is not None:
@@ -233,7 +241,14 @@ class Retention:
         return len(names)
 
     def _limit(self) -> ColumnElement[float]:
-        return now_s() - self._days * DAY_S
+        return literal(self._limit_s)
+
+    def _move_limit(self) -> None:
+        def work(connection: Connection) -> float:
+            now = connection.execute(select(now_s())).scalar_one()
+            return self._slewed.move(connection, now, self._clock.monotonic_s())
+
+        self._limit_s = self._store.database.write(work).result() - self._days * DAY_S
 
 
 def _is_named(name: Any) -> ColumnElement[bool]:

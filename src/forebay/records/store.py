@@ -24,8 +24,9 @@ from forebay.records.tables import (
     revoked_keys,
     usage_hours,
 )
-from forebay.records.usage import UsageCounts, UsageKey
+from forebay.records.usage import HOUR_S, UsageCounts, UsageKey
 from forebay.storage.database import Database
+from forebay.storage.slewed_clock import SlewedClock
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -52,6 +53,7 @@ class RecordStore:
         if isinstance(database, str):
             database = Database(database, RECORDS, clock)
         self._database = database
+        self._clock = SlewedClock(usage_hours.name)
 
     def open(self) -> None:
         """Raises StoreFailed or NotAllowed."""
@@ -190,12 +192,20 @@ class RecordStore:
 
         return self._database.read(work)
 
-    def prune_usage(self, before: int) -> Future[int]:
-        """Delete some of what is older than an hour; return how many rows that were."""
+    def prune_usage(self, now: float, hours: int, monotonic_s: float) -> Future[int]:
+        """Delete some of what is older than so many hours; return how many rows that were.
+
+        The two times are the caller's clock, in seconds since 1970, and one that never leaps.
+        """
         primary = [usage_hours.c[name] for name in UsageKey._fields]
-        old = select(*primary).where(usage_hours.c.hour < before).limit(CHUNK)
-        statement = delete(usage_hours).where(tuple_(*primary).in_(old))
-        return self._database.write(lambda connection: connection.execute(statement).rowcount)
+
+        def work(connection: Connection) -> int:
+            first = self._clock.move(connection, now, monotonic_s) // HOUR_S - hours
+            old = select(*primary).where(usage_hours.c.hour < first).limit(CHUNK)
+            statement = delete(usage_hours).where(tuple_(*primary).in_(old))
+            return connection.execute(statement).rowcount
+
+        return self._database.write(work)
 
     # -- ended requests and the series, each gateway's own
 

@@ -291,7 +291,7 @@ class RecordService:
                 await self._restore(store)
                 await self._write_usage(store, at_once=is_last)
                 await self._write_history(store, is_last=is_last)
-                await self._prune(store)
+                await self._prune(store, at_once=is_last)
                 await self._read_today(store)
         except ForebayError as error:
             if str(error) != self._reason:
@@ -411,13 +411,16 @@ class RecordService:
             raise
         self._usage_pause_s = 0.0
 
-    async def _prune(self, store: RecordStore) -> None:
-        """Delete a little of what is too old; once an hour, and as long as there is more."""
+    async def _prune(self, store: RecordStore, *, at_once: bool) -> None:
+        """Delete a little of what is too old; once an hour, and as long as there is more.
+
+        At the end, too: short runs also count for how far it may go.
+        """
         now_s = self._clock.monotonic_s()
-        if now_s < self._prune_at_s:
+        if now_s < self._prune_at_s and not at_once:
             return
-        oldest = int(self.now()) // HOUR_S - self.settings.retention_days * 24
-        gone = await in_time(store.prune_usage(oldest))
+        hours = self.settings.retention_days * HOURS_A_DAY
+        gone = await in_time(store.prune_usage(self.now(), hours, now_s))
         self.deleted["usage"] += gone
         if not gone:
             self._prune_at_s = now_s + HOUR_S
