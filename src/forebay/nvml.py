@@ -24,8 +24,6 @@ class GpuDevice(Struct, frozen=True):
     total_bytes: int
     load: float | None = None
     """0 to 1; None where the driver does not report it."""
-    uuid: str = ""
-    """Identifies the device on any host and in any container; empty where not reported."""
 
 
 def read_devices() -> list[GpuDevice] | None:
@@ -51,10 +49,7 @@ def _read(nvml: Any, index: int) -> GpuDevice:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
     memory = nvml.nvmlDeviceGetMemoryInfo(handle)
     load = _optional(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100)
-    uuid = _optional(lambda: nvml.nvmlDeviceGetUUID(handle)) or ""
-    if isinstance(uuid, bytes):  # older versions of the library
-        uuid = uuid.decode()
-    return GpuDevice(index, memory.used, memory.total, load, uuid)
+    return GpuDevice(index, memory.used, memory.total, load)
 
 
 def _optional(read: Callable[[], T]) -> T | None:

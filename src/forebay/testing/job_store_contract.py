@@ -17,7 +17,7 @@ from sqlalchemy import func, insert, select, update
 from forebay.jobs.job import Change, Failure, NewJob, StoredJob
 from forebay.jobs.store.job_store import JobStore
 from forebay.jobs.store.recovery import Recovery
-from forebay.jobs.store.schema import batches, gpu_holds, jobs
+from forebay.jobs.store.schema import batches, jobs
 
 if TYPE_CHECKING:
     from forebay.storage.database import Database
@@ -52,11 +52,9 @@ def found(store: JobStore, job_id: int) -> StoredJob:
 
 
 def expire(store: JobStore) -> None:
-    """Let every lease end, of jobs and of GPU memory."""
+    """Let every lease end."""
     statement = update(jobs).where(jobs.c.status == "running").values(lease_until=1.0)
     store.database.write(lambda connection: connection.execute(statement).rowcount).result(10)
-    holds = update(gpu_holds).values(until=1.0)
-    store.database.write(lambda connection: connection.execute(holds).rowcount).result(10)
 
 
 def rows(database: Database) -> int:

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def test_a_driver_that_fails_later_leaves_what_was_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    devices: list[GpuDevice] | None = [GpuDevice(0, 1 * GIB, 8 * GIB, uuid="GPU-a")]
+    devices: list[GpuDevice] | None = [GpuDevice(0, 1 * GIB, 8 * GIB)]
     monkeypatch.setattr(gpu_memory, "read_devices", lambda: devices)
     watch = GpuWatch(None, None)
     watch.first()
-    assert nvml_memory() == [GpuMemory(0, 8.0, 1.0, "GPU-a")]
+    assert nvml_memory() == [GpuMemory(0, 8.0, 1.0)]
     devices = None
     assert nvml_memory() is None
     watch.first()

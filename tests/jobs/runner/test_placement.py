@@ -175,24 +175,3 @@ def test_no_type_waits_longer_than_the_bound(
             active[start.name] = Active(start.name, size[start.name], start.gpu)
             ends[start.name] = now + rng.randint(1, longest)
         check_memory(list(active.values()), gpus)
-
-
-# -- other runners
-
-
-def test_what_other_runners_hold_is_not_there_and_is_not_taken_for_the_size_of_the_card() -> None:
-    card = [Gpu(0, 8.0, others_gb=5.0)]
-    assert plan([Waiting("report", 1, 5.0, 0.0)], [], card, 300.0).starts == ()
-    assert plan([Waiting("report", 1, 5.0, 999.0)], [], card, 300.0).starts == ()
-    both = [Waiting("report", 9, 5.0, 0.0), Waiting("small", 1, 3.0, 0.0)]
-    assert plan(both, [], card, 300.0).starts == (Start("small", 0),)
-    assert plan([Waiting("huge", 1, 80.0, 999.0)], [], card, 300.0).starts == ()
-
-
-def test_ours_give_way_where_that_is_enough_beside_the_others() -> None:
-    card = [Gpu(0, 8.0, others_gb=2.0)]
-    ours = [Active("letter", 4.0, 0)]
-    waiting = [Waiting("report", 1, 5.0, 999.0)]
-    assert plan(waiting, ours, card, 300.0).give_way == {"letter"}
-    full = [Gpu(0, 8.0, others_gb=4.0)]
-    assert plan(waiting, ours, full, 300.0).give_way == frozenset()

@@ -13,7 +13,6 @@ GB are 2**30 bytes, as in nvidia-smi.
 from __future__ import annotations
 
 import logging
-import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
@@ -37,8 +36,6 @@ class GpuMemory(Struct, frozen=True):
     total_gb: float
     used_gb: float = 0.0
     """By all programs, our own jobs included."""
-    uuid: str = ""
-    """Identifies the device on any host; empty where not reported."""
 
 
 ReadGpus: TypeAlias = Callable[[], "Sequence[GpuMemory] | None"]
@@ -49,10 +46,7 @@ def nvml_memory() -> list[GpuMemory] | None:
     devices = read_devices()
     if devices is None:
         return None
-    return [
-        GpuMemory(one.index, one.total_bytes / GIB, one.used_bytes / GIB, one.uuid)
-        for one in devices
-    ]
+    return [GpuMemory(one.index, one.total_bytes / GIB, one.used_bytes / GIB) for one in devices]
 
 
 class GpuWatch:
@@ -65,7 +59,6 @@ class GpuWatch:
     def __init__(self, available_gb: float | None, read: ReadGpus | None) -> None:
         self._fixed = available_gb is not None
         self._read = read or nvml_memory
-        self._host = socket.gethostname()
         self._last: tuple[GpuMemory, ...] = ()
         self._thread: threading.Thread | None = None
         if available_gb is not None:
@@ -93,39 +86,21 @@ class GpuWatch:
         if self._thread is not None:
             self._thread.join(timeout_s)
 
-    def names(self) -> dict[int, str]:
-        """Return a name for every GPU that is the same in all programs."""
-        return {one.index: one.uuid or f"{self._host}:{one.index}" for one in self._last}
+    def gpus(self, held_gb: Mapping[int, float]) -> list[Gpu]:
+        """Return the limit of each GPU, given what our types have reserved there; none: no limit.
 
-    def sizes(self, held_gb: Mapping[str, float]) -> dict[str, float]:
-        """Return the limit of each GPU by name, given what our types have reserved there."""
-        names = self.names()
-        return {
-            names[one.index]: min(
-                one.total_gb, one.total_gb - one.used_gb + held_gb.get(names[one.index], 0.0)
+        >>> watch = GpuWatch(None, lambda: [GpuMemory(0, 8.0, used_gb=6.0)])
+        >>> watch.first()
+        >>> watch.gpus({}), watch.gpus({0: 5.0})
+        ([Gpu(index=0, size_gb=2.0)], [Gpu(index=0, size_gb=7.0)])
+        """
+        return [
+            Gpu(
+                one.index,
+                min(one.total_gb, one.total_gb - one.used_gb + held_gb.get(one.index, 0.0)),
             )
             for one in self._last
-        }
-
-    def gpus(
-        self, held_gb: Mapping[int, float], others_gb: Mapping[str, float] | None = None
-    ) -> list[Gpu]:
-        """Return the limit of each GPU, and what other runners hold of it; none: no limit.
-
-        >>> watch = GpuWatch(None, lambda: [GpuMemory(0, 8.0, used_gb=6.0, uuid="GPU-a")])
-        >>> watch.first()
-        >>> watch.gpus({}), watch.gpus({0: 5.0}), watch.gpus({0: 2.0}, {"GPU-a": 3.0})
-        ... # doctest: +NORMALIZE_WHITESPACE
-        ([Gpu(index=0, size_gb=2.0, others_gb=0.0)], [Gpu(index=0, size_gb=7.0, others_gb=0.0)],
-         [Gpu(index=0, size_gb=7.0, others_gb=3.0)])
-        """
-        others = others_gb or {}
-        names = self.names()
-        held = {
-            name: held_gb.get(index, 0.0) + others.get(name, 0.0) for index, name in names.items()
-        }
-        sizes = self.sizes(held)
-        return [Gpu(index, sizes[name], others.get(name, 0.0)) for index, name in names.items()]
+        ]
 
     def _take(self) -> None:
         try:

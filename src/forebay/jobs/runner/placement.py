@@ -17,8 +17,7 @@ The bound: no type starves. With n types and no job longer than L, a type that h
 starts within wait_s_max + n * L, since at most n - 1 are overdue for longer, each of those starts
 within L of being first (rule 5), and a type that started is last when it waits again.
 
-Memory that other runners on the same machine hold (PostgreSQL) is not available to our types, and
-no type runs alone beside it. They give way by their own clocks.
+Budgets are those of one program. What another one on the same machine uses is memory in use.
 
 Source: "LLM Queue Optimizer" (specification 3) for 1 and 2, which knew neither single GPUs nor
 overdue types, so that a busy type could hold its memory for ever. What this does not do: it never
@@ -50,8 +49,6 @@ class Gpu(Struct, frozen=True):
 
     index: int
     size_gb: float
-    others_gb: float = 0.0
-    """Of that, what other runners hold."""
 
 
 class Waiting(Struct, frozen=True):
@@ -121,8 +118,7 @@ class _Board:
         self._gpus = {gpu.index: gpu.size_gb for gpu in gpus}
         self._busy = [kind for kind in active if kind.budget_gb > 0]
         self._alone = [kind for kind in self._busy if kind.gpu not in self._gpus]
-        self._others = any(gpu.others_gb > 0 for gpu in gpus)
-        self._room = {gpu.index: gpu.size_gb - gpu.others_gb for gpu in gpus}
+        self._room = dict(self._gpus)
         for kind in self._busy:
             if kind.gpu in self._room:
                 self._room[kind.gpu] -= kind.budget_gb
@@ -147,7 +143,7 @@ class _Board:
         return all(kind.budget_gb > size + ROUNDING_GB for size in self._gpus.values())
 
     def _consider_alone(self, kind: Waiting, *, overdue: bool) -> None:
-        if not self._busy and not self._others and self._room == self._gpus:
+        if not self._busy and self._room == self._gpus:
             self.starts.append(Start(kind.name, None))
             self._closed = True
         elif overdue:

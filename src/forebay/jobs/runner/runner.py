@@ -318,7 +318,6 @@ class TaskRunner:
         changes = self._store.changes
         with contextlib.suppress(ValueError):
             changes.listeners.remove(self._on_change)
-            changes.gpu_listeners.remove(self._on_resync)
         self._retention.stop(self._left_s(until_s) / 2)
         if self._owns:
             changes.stop_listening(self._left_s(until_s) / 2)
@@ -347,7 +346,6 @@ class TaskRunner:
         scheduler.on_depths = self._on_depths
         self._scheduler = scheduler
         self._store.changes.listeners.append(self._on_change)
-        self._store.changes.gpu_listeners.append(self._on_resync)
         recovery = None if self._exclusive or not self._owns else self._recover_expired
         scheduler.start(recovery)
         if self._owns:

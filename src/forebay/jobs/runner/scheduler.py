@@ -33,7 +33,6 @@ from forebay.jobs.claims import BEATS_PER_LEASE, ClaimSet
 from forebay.jobs.job import Failure
 from forebay.jobs.runner.executor import Executor
 from forebay.jobs.runner.gpu_memory import GpuWatch
-from forebay.jobs.runner.gpu_reservations import GpuReservations
 from forebay.jobs.runner.handler_loop import HandlerLoop
 from forebay.jobs.runner.placement import Active, Placement, Start, Waiting, plan
 
@@ -127,10 +126,8 @@ class TaskScheduler:
         self._loop = HandlerLoop()
         self._executor = Executor(store, self.claims, self._loop)
         self._gpus = GpuWatch(options.available_vram_gb, read_gpus)
-        self._reservations = GpuReservations(store, self._gpus, worker, options.lease_seconds)
         self._changed = threading.Condition()
         self._depths: dict[str, int] = {}
-        self._others_gb: dict[str, float] = {}  # of each GPU, by its name
         self._stale = True  # the depths must be read
         self._reading = False
         self._away = False  # the database did not answer, and that is logged
@@ -209,8 +206,8 @@ class TaskScheduler:
     def available_gb(self) -> float | None:
         """What may be held on all GPUs together; None where there is no limit."""
         with self._changed:
-            gpus = self._gpus.gpus(self._held_gb(), self._others_gb)
-        return sum(gpu.size_gb - gpu.others_gb for gpu in gpus) if gpus else None
+            gpus = self._gpus.gpus(self._held_gb())
+        return sum(gpu.size_gb for gpu in gpus) if gpus else None
 
     # -- the end
 
@@ -313,12 +310,12 @@ class TaskScheduler:
         return max(0.0, min(due, default=now_s + 1.0) - now_s)
 
     def _read_depths(self) -> None:
-        def done(future: Future[tuple[dict[str, int], dict[str, float]]]) -> None:
+        def done(future: Future[dict[str, int]]) -> None:
             error = future.exception()
             with self._changed:
                 self._reading = False
                 if error is None:
-                    self._depths, self._others_gb = future.result()
+                    self._depths = future.result()
                 elif not self._away:
                     logger.warning(
                         "reading queue depths failed: %s", error, extra={"action": "poll"}
@@ -327,13 +324,12 @@ class TaskScheduler:
                 self._replan = True
                 self._changed.notify_all()
             if error is None:
-                self.on_depths(future.result()[0])
+                self.on_depths(future.result())
 
-        self._reservations.read().add_done_callback(done)
+        self._store.depths().add_done_callback(done)
 
     def _beat(self) -> None:
         self.claims.beat()
-        self._reservations.renew()
 
     def _refresh_gpus(self) -> None:
         """Read the GPUs again while anything waits for their memory or holds some."""
@@ -387,7 +383,7 @@ class TaskScheduler:
                 continue
             waited_s = now_s - self._since.setdefault(kind.name, now_s)
             waiting.append(Waiting(kind.name, depth, kind.budget_gb, waited_s))
-        gpus = self._gpus.gpus(self._held_gb(), self._others_gb)
+        gpus = self._gpus.gpus(self._held_gb())
         return plan(waiting, list(self._active.values()), gpus, self._options.max_type_wait_seconds)
 
     def _held_gb(self) -> dict[int, float]:
@@ -438,11 +434,9 @@ class TaskScheduler:
         try:
             while True:
                 with self._changed:
-                    heard, gpu = self._heard[kind.name], self._active[kind.name].gpu
+                    heard = self._heard[kind.name]
                     if self._draining:
                         return
-                if not self._reservations.reserve(kind.name, kind.budget_gb, gpu):
-                    return  # another program was first, and notifies when it is done
                 claimed = self._executor.claim(kind.name)
                 if claimed is None:
                     return
@@ -456,7 +450,6 @@ class TaskScheduler:
 
     def _end_batch(self, name: str, heard: int | None) -> None:
         """Release a type's GPU memory: here and nowhere else."""
-        self._reservations.release(name)
         with self._changed:
             del self._active[name]
             if heard is not None and heard == self._heard[name]:

@@ -122,8 +122,6 @@ class Notification(Struct, frozen=True, array_like=True):
     """Whether a batch was made or cancelled."""
     resync: bool = False
     """Whether more has changed than is said."""
-    gpu_memory: bool = False
-    """Whether GPU memory was given back."""
 
 
 class PgNotifications:
@@ -133,12 +131,9 @@ class PgNotifications:
         self._sender = sender
         self.changes: list[Change] = []
         self.batches = False
-        self.gpu_memory = False
 
     def __call__(self, connection: Connection) -> None:
         payloads = encode(self._sender, self.changes, batches=self.batches)
-        if self.gpu_memory:
-            payloads.append(_encode(Notification(self._sender, gpu_memory=True)))
         for payload in payloads:
             connection.execute(
                 text("SELECT pg_notify(:channel, :payload)"),
@@ -154,11 +149,9 @@ class ChangeBus:
         self.listeners: list[Callable[[Change], None]] = []
         """Called with every change that is committed."""
         self.resync_listeners: list[Callable[[], object]] = []
-        """Called when other programs may have changed anything at all; so are the next two."""
+        """Called when other programs may have changed anything at all; so are the next."""
         self.batch_listeners: list[Callable[[], object]] = []
         """Called when other programs have made or cancelled a batch."""
-        self.gpu_listeners: list[Callable[[], object]] = []
-        """Called when other programs have given back GPU memory."""
         self.shared = shared
         self._name = secrets.token_hex(8)  # ours among the senders
         self._pg_listener: PgListener | None = None
@@ -174,11 +167,6 @@ class ChangeBus:
         """Tell other programs that a batch was made or cancelled."""
         if self.shared:
             self._pending(connection).batches = True
-
-    def notify_gpu_memory(self, connection: Connection) -> None:
-        """Tell other programs that GPU memory was given back."""
-        if self.shared:
-            self._pending(connection).gpu_memory = True
 
     def _pending(self, connection: Connection) -> PgNotifications:
         return defer(connection, KEY, lambda: PgNotifications(self._name))
@@ -217,14 +205,12 @@ class ChangeBus:
             self.resync()
         if received.batches:
             _call_all(self.batch_listeners)
-        if received.gpu_memory:
-            _call_all(self.gpu_listeners)
         replace = msgspec.structs.replace
         self.announce([replace(change, here=False, waited_s=None) for change in received.changes])
 
     def resync(self) -> None:
         """Have everybody ask the database: what others have changed is not known."""
-        for listeners in (self.resync_listeners, self.batch_listeners, self.gpu_listeners):
+        for listeners in (self.resync_listeners, self.batch_listeners):
             _call_all(listeners)
 
 

@@ -91,7 +91,7 @@ file_parts = Table(
 )
 
 gpu_holds = Table(
-    "gpu_holds",  # what running task types hold of each GPU's memory: since version 2
+    "gpu_holds",  # since version 2, and not used any more: programs of before look for it
     metadata,
     Column("gpu", Text, primary_key=True),
     Column("worker", Text, primary_key=True),
