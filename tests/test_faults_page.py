@@ -14,7 +14,7 @@ PAGE = ROOT / "docs" / "internals" / "faults.md"
 ROW = re.compile(r"^\| (\d+) \|.*\| (.*?) \|$", re.MULTILINE)
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 NUMBERED = re.compile(r"test_faults?_((?:\d+_)+)")
-ROWS = 71
+ROWS = 84
 
 
 def rows() -> dict[int, list[tuple[str, str]]]:
@@ -33,8 +33,7 @@ def defined_in(path: str) -> frozenset[str]:
 
 def test_every_row_is_there_and_names_tests() -> None:
     found = rows()
-    assert list(found) == sorted(found)
-    assert list(found)[:ROWS] == list(range(1, ROWS + 1)), "later rows come as they are shown"
+    assert list(found) == list(range(1, ROWS + 1))
     assert [number for number, tests in found.items() if not tests] == []
 
 

@@ -64,7 +64,7 @@ def test_what_it_may_do_is_in_the_block_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("assignment", "wrong"),
     [
-        ("weight=0", "--set weight: it is below 1e-06, got 0; write 1e-06 or more."),
+        ("weight=0", "--set weight: it is below 0.001, got 0; write 0.001 or more."),
         ("max_runing=3", "--set max_runing: it is not a setting; did you mean max_running?"),
     ],
 )

@@ -571,9 +571,10 @@ def test_whatever_comes_the_limit_is_within_its_bounds(data: st.DataObject, star
     some = data.draw(st.lists(SAMPLES, min_size=1, max_size=12))
     rare = data.draw(st.dictionaries(st.integers(0, 400), KINDS, max_size=40))
     for number in range(400):
-        before = limit.slots, limit.changes
+        before, changes = (limit.slots, limit.in_trial), limit.changes
         kind, one = rare.get(number, "answered"), some[number % len(some)]
         changed = tell(limit, kind, one, float(number))
         assert 1 <= limit.slots <= limit.ceiling
-        assert changed == (limit.slots != before[0])
-        assert limit.changes == before[1] + changed
+        # Where a trial is kept, its number becomes the limit without being another one.
+        assert changed == ((limit.slots, limit.in_trial) != before)
+        assert limit.changes == changes + changed

@@ -35,7 +35,10 @@ VERBS: Mapping[str, Verb] = {
         "forebay.cli.top:top",
         "Watch a running gateway live: the queue, the nodes, models and jobs.",
     ),
-    "logs": Verb("forebay.cli.logs:logs", "Show the access log in readable form."),
+    "logs": Verb(
+        "forebay.cli.logs:logs",
+        "Show an access log in readable form; lines that are no requests are shown as they are.",
+    ),
     "chat": Verb(
         "forebay.cli.chat.command:chat",
         "Chat with a model. The gateway stores the conversation, so it can be continued later.",
@@ -72,7 +75,7 @@ VERBS: Mapping[str, Verb] = {
         "forebay.cli.sessions:sessions_app", "List, show and delete the sessions of a gateway."
     ),
     "config": Verb("forebay.cli.config.command:config_app", "Write, check and show the settings."),
-    "keys": Verb("forebay.cli.keys:keys_app", "List, create and revoke API keys."),
+    "keys": Verb("forebay.cli.keys:keys_app", "List, create, renew and revoke API keys."),
     "usage": Verb("forebay.cli.usage:usage", "Show requests and tokens per key, user and model."),
     "node": Verb(
         "forebay.cli.serve.node:node",

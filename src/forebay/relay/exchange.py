@@ -595,7 +595,6 @@ class Exchange(AnswerListener):
     def _end(self, outcome: str) -> None:
         self.ended = True
         try:
-            if self._connection is not None or self._opening is not None:
-                self._drop_connection(ends=True)
+            self._drop_connection(ends=True)
         finally:
             self._relay.forget(self, outcome)

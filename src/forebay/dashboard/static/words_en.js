@@ -380,7 +380,7 @@ export default {
   reason_loading: "the node that serves its model is loading it",
   reason_starting: "a node that may serve it has not answered yet",
   reason_rate: "its key is over its rate",
-  reason_key: "as many requests of its key run as may at once",
+  reason_key: "it waits until another request of its key ends (max_running)",
 
   ordinal_one: "{n}st",
   ordinal_two: "{n}nd",
