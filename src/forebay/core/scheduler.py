@@ -204,8 +204,9 @@ class Scheduler:
                 tally.service.append(service_s)
             else:
                 self._add_service(entry, node, service_s)
-            if event.output_tokens >= 0:
-                self._learn_tokens(entry, node, event, service_s)
+            learns = charging.needs_cost or book.paced or node.room is not None
+            if event.output_tokens >= 0 and (learns or entry.prefix):
+                self._learn_tokens(entry, event, service_s)
             tally.served += 1
         else:
             tally.failed += 1
@@ -214,10 +215,9 @@ class Scheduler:
         book.end(entry, "finish")
         book.fill(node)
 
-    def _learn_tokens(self, entry: Entry, node: Node, event: Finished, service_s: float) -> None:
-        book, lane = self._book, entry.queue.lane
-        if book.charging.needs_cost or book.paced or node.room is not None:
-            lane.times.add_output(event.output_tokens)
+    def _learn_tokens(self, entry: Entry, event: Finished, service_s: float) -> None:
+        lane = entry.queue.lane
+        lane.times.add_output(event.output_tokens)
         if entry.prefix:
             # As estimated on arrival, like the cached ones. What a node counts is in another
             # unit (its tokenizer's), and few streams tell it.

@@ -1,9 +1,8 @@
 """One request on its way: waiting, running, answered; and every way that this can go wrong.
 
 Whatever happens, an exchange ends exactly once (`_end`), and only then is its ticket given up: by
-`Finished`, by `Cancelled`, or because the core ended it itself. Whoever calls one from a callback
-(the connection to the node, a deadline, the relay) calls `answer_is_lost` where that raises. So
-every lease comes back, on every path, bugs included.
+`Finished`, by `Cancelled`, or because the core ended it itself. Who calls one from a callback calls
+`answer_is_lost` where that raises. So every lease comes back on every path, bugs included.
 
 Until the first byte of an answer reaches the sink, a failed attempt is retried. Small unary answers
 and, with `retry.stream = "buffer"`, streams are held back until they are whole. A whole 5xx may be
@@ -595,6 +594,7 @@ class Exchange(AnswerListener):
     def _end(self, outcome: str) -> None:
         self.ended = True
         try:
-            self._drop_connection(ends=True)
+            if self._connection is not None or self._opening is not None:
+                self._drop_connection(ends=True)
         finally:
             self._relay.forget(self, outcome)

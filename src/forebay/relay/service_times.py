@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def note_first_byte(exchange: Exchange, backend: Backend, relay: Relay, *, is_stream: bool) -> None:
     """Tell of an answer that has begun, and more of a stream."""
     if exchange.status < 500:
-        backend.health.answered_s = max(backend.health.answered_s, exchange.first_byte_s)
+        backend.health.answered_s = exchange.first_byte_s
     if not is_stream:
         return
     prompt_tokens = exchange.call.arrival.prompt_tokens

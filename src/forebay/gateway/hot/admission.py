@@ -130,8 +130,8 @@ class Admission:
             bounded_limit(limit),
             len(body),
             caller.weight,
-            conversation_of(caller.owner_id, user, caller.affinity), caller.max_wait_s,
-            family.is_stream(fields, route), False,  # job
+            conversation_of(caller.owner_id, user, caller.affinity) if caller.affinity else "",
+            caller.max_wait_s, family.is_stream(fields, route), False,  # job
             caller.owner_id,
             caller.key_running_max, fallbacks,
             False, "",  # patient, request_id
