@@ -55,6 +55,7 @@ class LifecycleStatus(msgspec.Struct, frozen=True):
     priorities: Sequence[str]
     retries: int
     lost_files: Sequence[str] = ()
+    unreadable_keys: int = 0
 
 
 @dataclass(frozen=True)
@@ -249,6 +250,7 @@ class DashboardFeed:
             remedy=self._recent_errors.remedy(next(iter(refused))) if refused else Words("", ""),
             fleet=fleet,
             lost_files=status.lost_files,
+            unreadable_keys=status.unreadable_keys,
         )
         return DashboardSnapshot(
             at=self._at(),

@@ -52,6 +52,7 @@ class ObservedState(Struct, frozen=True):
     """The gateways that share the queue, where it is shared."""
     lost_files: Sequence[str] = ()
     """The settings of databases whose files were deleted or replaced under the gateway."""
+    unreadable_keys: int = 0
 
 
 Troubles: TypeAlias = Iterator[TroubleSnapshot]
@@ -62,6 +63,7 @@ def find_troubles(moment: ObservedState) -> list[TroubleSnapshot]:
     found = [
         *_gateway(moment),
         *_lost_files(moment),
+        *_unreadable_keys(moment),
         *(fleet_troubles(moment.fleet) if moment.fleet else ()),
         *_no_node(moment),
         *_offline(moment),
@@ -98,6 +100,18 @@ def _lost_files(moment: ObservedState) -> Troubles:
                   "リクエストは拒否します (503 store_unavailable)。他の処理は続けます。"),
             Words("Put the file back, or restart the gateway: it goes on with what is there then.",
                   "ファイルを元に戻すか、ゲートウェイを再起動してください。"),
+        )  # fmt: skip
+
+
+def _unreadable_keys(moment: ObservedState) -> Troubles:
+    if count := moment.unreadable_keys:
+        yield TroubleSnapshot(
+            "warning", "key_unreadable",
+            Words(f"{count} API key{'s' if count > 1 else ''} in the database cannot be read and "
+                  "will be refused.",
+                  f"データベースの API キー {count} 件を読み取れないため、拒否します。"),
+            Words("The log and the list of keys name them: revoke them and create them anew.",
+                  "ログとキー一覧に名前があります。失効させてから作り直してください。"),
         )  # fmt: skip
 
 

@@ -305,6 +305,7 @@ class Parts:
                 retries=self.relay.retries_total + int(self._others().get(RETRIES, 0)),
                 lost_files=["jobs.database"] * self.records.has_lost_file()
                 + ["sessions.database"] * self.sessions.has_lost_file(),
+                unreadable_keys=len(self.records.keys.unreadable),
             )
 
         return DashboardFeed(

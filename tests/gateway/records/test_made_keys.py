@@ -153,8 +153,7 @@ async def test_what_no_key_can_be_is_refused_by_name(
 ) -> None:
     await start(rig, await rig.node(), keys=[])
     refused = await make(rig, **fields)
-    is_json = not any(number != number or number == float("inf") for number in fields.values())
-    assert (refused.status, refused.json["error"]["param"]) == (400, param if is_json else "body")
+    assert (refused.status, refused.json["error"]["param"]) == (400, param)
     assert [one["name"] for one in (await rig.get("/admin/keys")).json["data"]] == ["admin"]
     assert (await make(rig, name="x")).status == 201  # nothing of it was kept
 

@@ -173,5 +173,16 @@ async def test_a_key_whose_row_cannot_be_read_is_switched_off_alone(rig: Rig) ->
     await serve(rig, node, bob)
     limited = await (await rig.ask(headers={**bob, "X-Forebay-Max-Wait": "1"})).reply()
     assert limited.json["error"]["code"] == "rate_limited"  # limits of others are in force
+    listed = {one["name"]: one["origin"] for one in (await rig.get("/admin/keys")).json["data"]}
+    assert listed == {"admin": "settings", "ann": "unreadable", "bob": "made", "cyd": "unreadable"}
+    page = await rig.client()
+    await page.get("/events", rig.headers)
+    assert (await page.head()).status == 200
+    told = b""
+    while b"event: snapshot" not in told:
+        piece = await page.chunk()
+        assert piece is not None
+        told += piece
+    assert b"2 API keys in the database cannot be read" in told
     assert (await revoke(rig, "cyd")).status == 204
     assert (await make(rig, name="cyd")).status == 201

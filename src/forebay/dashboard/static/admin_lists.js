@@ -33,7 +33,7 @@ export function keyList() {
       { name: "created", end: true, value: ({ created_at }) => created_at, text: ({ created_at }) => (created_at ? dateTime(Date.parse(created_at)) : word("none")) },
       { name: "key_by", text: ({ created_by }) => created_by || "" },
     ],
-    act: ({ name, origin }) => (origin !== "made" ? null : {
+    act: ({ name, origin }) => (origin === "settings" ? null : {
       label: word("revoke"), name: word("revoke_key", { name }), sure: word("revoke_sure", { name }), yes: word("revoke_yes"),
       method: "DELETE", path: `/admin/keys/${encodeURIComponent(name)}`, done: word("revoked", { name }),
     }),

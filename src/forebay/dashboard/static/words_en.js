@@ -291,6 +291,7 @@ export default {
   limit_weight: "weight {n}",
   key_origin: "From",
   key_from_settings: "the settings",
+  key_from_unreadable: "unreadable: switched off",
   key_from_made: "made at run time",
   key_by: "Made by",
   key_new: "New key…",

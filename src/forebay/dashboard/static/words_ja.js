@@ -290,6 +290,7 @@ export default {
   limit_weight: "重み {n}",
   key_origin: "登録元",
   key_from_settings: "設定ファイル",
+  key_from_unreadable: "読み取れないため無効",
   key_from_made: "稼働中に作成",
   key_by: "作成者",
   key_new: "新しいキー…",

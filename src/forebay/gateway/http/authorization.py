@@ -54,10 +54,16 @@ class Authorizer:
             raise HttpError(places.bound.code, words, retry_after_s=RETRY_AFTER_S)
         return places.held_by(owner)
 
-    @property
-    def keys_generation(self) -> int:
-        """Another number after every change of the keys."""
-        return self._callers.generation
+    def watch(self, may: Callable[[], bool]) -> Callable[[], bool]:
+        """Return what says whether a stream may go on: `may` is asked after each change of keys."""
+        asked = self._callers.generation
+
+        def still() -> bool:
+            nonlocal asked
+            before, asked = asked, self._callers.generation
+            return before == asked or may()
+
+        return still
 
     def user_of(self, caller: Caller) -> str:
         """Return the user that a caller's requests are counted for."""
@@ -88,6 +94,13 @@ class Authorizer:
         """Raise HttpError while there may be keys that are not known."""
         if self._keys.sealed:
             raise HttpError("store_unavailable", NOT_READ)
+
+    def is_caller(self, request: Request) -> bool:
+        try:
+            self.caller(request)
+        except HttpError:
+            return False
+        return True
 
     def observer(self, request: Request) -> Caller:
         """Return who may see aggregates; anyone with `server.public_status`."""

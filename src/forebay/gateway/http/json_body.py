@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -133,9 +134,19 @@ async def decode_body(body: bytes, type: type[T], as_it_is: str = "") -> T:
     except msgspec.ValidationError as error:
         raise _refused_field(error) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise invalid("the body is not valid JSON", "body") from None
+        raise _not_json(body) from None
     except InvalidBody as error:
         raise invalid(str(error), error.param) from None
+
+
+_NO_NUMBER: Final = re.compile(rb'"(\w{1,64})"\s*:\s*-?(?:NaN|Infinity)\b', re.ASCII)
+
+
+def _not_json(body: bytes) -> HttpError:
+    if named := _NO_NUMBER.search(body[:INLINE_BYTES]):  # what Python writes, and JSON has not
+        name = named[1].decode()
+        return invalid(f"`{name}` is not a number that JSON knows", name)
+    return invalid("the body is not valid JSON", "body")
 
 
 def check_text(body: bytes) -> Generator[int, None, None]:

@@ -47,8 +47,9 @@ OPERATIONS: Final = (
 _WEIGHT: Final = {"type": "number", "minimum": 0.001, "maximum": 1_000}
 _KEY: Final[dict[str, Schema]] = {
     "name": TEXT,
-    "origin": said("`settings` for a block of the settings file, which is read-only here.",
-        {"enum": ["settings", "made"]}),
+    "origin": said("`settings` for a block of the settings file, which is read-only here; "
+        "`unreadable` for one in the database that is switched off because it cannot be read.",
+        {"enum": ["settings", "made", "unreadable"]}),
     "user": TEXT,
     "trust_user": BOOLEAN,
     "max_priority": TEXT,

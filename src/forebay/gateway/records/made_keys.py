@@ -79,7 +79,7 @@ class MadeKeys:
             try:
                 return parse_key(given)
             except SettingsError as error:
-                wrong = str(error)
+                wrong = "; ".join(map(str, error.problems))
         self.unreadable.append(record.name)
         words = "key %s of the database is switched off: %s; revoke it and create it anew"
         logger.error(words, record.name, wrong)

@@ -131,15 +131,10 @@ class DashboardRoutes:
         place = self.authorizer.place(caller.owner_id, self._streams)
         admin = self.authorizer.is_admin(request)
         subscriber = self.feed.subscribe(admin=admin, keys=self.authorizer.needs_keys)
-        generation = self.authorizer.keys_generation
+        may_go_on = self.authorizer.watch(lambda: self._sees_the_same(request, admin))
 
         async def snapshots() -> AsyncIterator[bytes]:
-            nonlocal generation
-            while (event := await subscriber.next()) is not None:
-                if generation != self.authorizer.keys_generation:  # a key may have been revoked
-                    generation = self.authorizer.keys_generation
-                    if not self._sees_the_same(request, admin):
-                        return
+            while (event := await subscriber.next()) is not None and may_go_on():
                 yield event
 
         return EventStreamResponse(snapshots(), place, subscriber)

@@ -232,18 +232,7 @@ class JobRoutes:
             return head
         engine = await self.jobs.ready()
         place = self.authorizer.place(caller.owner_id, self._streams)
-        generation = self.authorizer.keys_generation
-
-        def may_follow() -> bool:
-            nonlocal generation
-            if generation != self.authorizer.keys_generation:  # a key may have been revoked
-                generation = self.authorizer.keys_generation
-                try:
-                    self.authorizer.caller(request)
-                except HttpError:
-                    return False
-            return True
-
+        may_follow = self.authorizer.watch(lambda: self.authorizer.is_caller(request))
         return EventStreamResponse(_followed(engine, job, may_follow), place)
 
     def _queue_full(

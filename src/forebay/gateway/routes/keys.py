@@ -61,7 +61,11 @@ class KeyRoutes:
         self.authorizer.admin(request)
         shown = [_shown(key) for key in self.settings.current.keys]
         names = {key["name"] for key in shown}
-        made = [_shown_record(key) for key in self.records.keys.table.keys if key.name not in names]
+        keys = self.records.keys
+        made = [_shown_record(key) for key in keys.table.keys if key.name not in names]
+        for key in made:
+            if key["name"] in keys.unreadable:
+                key["origin"] = "unreadable"
         return json_answer({"data": shown + made})
 
     async def make(self, request: Request) -> Response:

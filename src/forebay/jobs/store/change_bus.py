@@ -266,7 +266,7 @@ def encode(sender: str, changes: Sequence[Change], *, batches: bool) -> list[str
     """Return notifications, each short enough; one that says "resync" where they would be many.
 
     >>> encode("a", [Change(1, "chat", "model:m", "queued", None)], batches=False)
-    ['["a",[[1,"chat","model:m","queued",null,null,null,null,0,true,""]],false,false,false]']
+    ['["a",[[1,"chat","model:m","queued",null,null,null,null,0,true,""]],false,false]']
     >>> encode("a", [], batches=False)
     []
     """
