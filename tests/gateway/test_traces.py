@@ -16,7 +16,13 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from forebay.gateway.hot.ended import EndedBatch, EndedRequest
-from forebay.gateway.traces import BATCHES_MAX, TRACEPARENT, Traces, open_traces
+from forebay.gateway.traces import (
+    BATCHES_MAX,
+    TRACEPARENT,
+    Traces,
+    _bounded_session,
+    open_traces,
+)
 from forebay.testing import FakeClock
 
 from .conftest import OK
@@ -215,6 +221,12 @@ async def test_a_collector_that_answers_without_end_is_cut_off(
     assert (await client.reply()).status == 200
     await rig.gateway.stop(0.0)
     assert await asyncio.to_thread(collector.cut_off.wait, DEADLINE_S)
+
+
+def test_an_answer_without_a_body_is_read_like_any_other(collector: Collector) -> None:
+    body = ExportTraceServiceRequest().SerializeToString()
+    answer = _bounded_session().post(collector.url, body, timeout=DEADLINE_S)
+    assert (answer.status_code, answer.content) == (200, b"")
 
 
 async def test_with_a_collector_that_is_away_requests_are_served_and_the_gateway_stops(

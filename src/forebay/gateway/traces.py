@@ -14,7 +14,6 @@ of the node is a sibling of ours, in the same trace.
 
 from __future__ import annotations
 
-import io
 import logging
 import queue
 import re
@@ -138,7 +137,7 @@ def _bounded_session() -> Any:
             answer = super().send(*given, **options)
             begun = next(answer.iter_content(ANSWER_BYTES_MAX), b"")
             answer.close()
-            answer.raw = io.BytesIO(begun)  # from which the session reads it
+            answer.__setstate__({"_content": begun})  # what the session returns as the answer's
             return answer
 
     session = Session()
