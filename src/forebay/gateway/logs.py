@@ -69,7 +69,7 @@ class Outlet:
         self._waiting: SimpleQueue[tuple[Lines, int, int] | None] = SimpleQueue()
         self._waiting_bytes = 0
         self._thread: threading.Thread | None = None
-        self._reported = 0
+        self._reported = self._got_through = 0  # of those dropped: in lines, and in written ones
         self.dropped = 0
 
     def put(self, data: Lines, lines: int) -> None:
@@ -108,6 +108,10 @@ class Outlet:
                 lost = lines
             with self._lock:
                 self.dropped += lost
+                if lost:  # with what they reported
+                    self._reported = self._got_through
+                else:
+                    self._got_through = self._reported
                 self._waiting_bytes -= size
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import re
 import threading
+import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -196,6 +198,24 @@ def test_a_stream_that_cannot_be_written_costs_lines_and_nothing_else() -> None:
     log.take(batch(1))
     log.stop()
     assert outlet.dropped == 1
+
+
+def test_the_line_that_gets_through_counts_all_that_were_lost_before() -> None:
+    kept, is_full = Kept(), True
+
+    def write(data: bytes) -> None:
+        if is_full:
+            raise OSError(errno.ENOSPC, "full")
+        kept.write(data)
+
+    outlet = Outlet(write)
+    for number in range(4):
+        is_full = number < 3
+        AccessLog(outlet).take(batch(1))
+        while outlet._waiting_bytes:
+            time.sleep(0.001)
+    outlet.close()
+    assert [line["lines_dropped"] for line in kept.lines] == [3]
 
 
 def batch(size: int) -> EndedBatch:
