@@ -165,6 +165,15 @@ def test_a_clock_that_leaps_back_does_not_end_deleting_for_ever(desk: Desk) -> N
     assert pruner.prune() == Pruned(jobs=3)
 
 
+def test_a_first_move_that_was_rolled_back_ends_no_deleting(desk: Desk) -> None:
+    pruner = made(desk)
+    pruner.prune()
+    desk.sql("DROP TABLE slewed_clocks")  # as when the transaction that made it failed
+    ended_jobs(desk, 3)
+    age(desk)
+    assert pruner.prune() == Pruned(jobs=3)
+
+
 def test_zero_days_keep_everything(desk: Desk) -> None:
     ended_jobs(desk, 3)
     age(desk, 10_000 * 86_400)

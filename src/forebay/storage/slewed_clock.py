@@ -47,8 +47,8 @@ class SlewedClock:
         changes nothing.
         """
         here = clocks.c.of == self._of
+        connection.execute(CreateTable(clocks, if_not_exists=True))  # the first may be rolled back
         if self._last is None:
-            connection.execute(CreateTable(clocks, if_not_exists=True))
             kept = connection.execute(select(clocks.c.at).where(here)).scalar()
             self._last = kept or 0.0, monotonic_s
         last, then_s = self._last
