@@ -16,7 +16,6 @@ import select
 import stat
 import sys
 import threading
-from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -120,21 +119,25 @@ class OutletStream(io.FileIO):
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor, "wb", closefd=False)
-        self.outlet = Outlet(partial(_write_lines, descriptor))
+        self._is_torn = False  # the last line is there in part: the disk was full
+        self.outlet = Outlet(self._write_lines)
 
     def write(self, data: Any, /) -> int:
         self.outlet.put(bytes(data), max(1, data.count(b"\n")))
         return len(data)
 
-
-def _write_lines(descriptor: int, data: bytes) -> None:
-    """Write all, to a pipe in pieces that the kernel keeps together: other programs share it."""
-    is_pipe = stat.S_ISFIFO(os.fstat(descriptor).st_mode)
-    start = 0
-    while start < len(data):
-        most = start + select.PIPE_BUF if is_pipe else len(data)
-        end = data.rfind(b"\n", start, most) + 1 or len(data)
-        start += os.write(descriptor, data[start:end])
+    def _write_lines(self, data: bytes) -> None:
+        """Write all, to a pipe in pieces that the kernel keeps together: others share it."""
+        is_pipe = stat.S_ISFIFO(os.fstat(self.fileno()).st_mode)
+        data, start = b"\n" * self._is_torn + data, 0
+        try:
+            while start < len(data):
+                most = start + select.PIPE_BUF if is_pipe else len(data)
+                end = data.rfind(b"\n", start, most) + 1 or len(data)
+                start += os.write(self.fileno(), data[start:end])
+        finally:
+            if start:
+                self._is_torn = start < len(data) and data[start - 1 : start] != b"\n"
 
 
 _streams: dict[str, tuple[Any, OutletStream]] = {}

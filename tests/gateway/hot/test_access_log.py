@@ -5,21 +5,25 @@ from __future__ import annotations
 import errno
 import io
 import json
+import os
 import re
 import threading
-import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from forebay.gateway.hot.access_log import AccessLog
 from forebay.gateway.hot.access_record import AccessRecord, short_lines
 from forebay.gateway.hot.ended import EndedBatch, EndedRequest
-from forebay.gateway.logs import BUFFER_BYTES, LINE_BYTES, Outlet
+from forebay.gateway.logs import BUFFER_BYTES, LINE_BYTES, Outlet, OutletStream
 
 from ..conftest import OK
 from .test_users_and_keys import A, key, start
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..conftest import Rig
 
 
@@ -213,9 +217,32 @@ def test_the_line_that_gets_through_counts_all_that_were_lost_before() -> None:
         is_full = number < 3
         AccessLog(outlet).take(batch(1))
         while outlet._waiting_bytes:
-            time.sleep(0.001)
+            threading.Event().wait(0.001)
     outlet.close()
     assert [line["lines_dropped"] for line in kept.lines] == [3]
+
+
+def test_a_line_of_which_a_part_was_written_spoils_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, write, room = tmp_path / "log", os.write, [2]
+
+    def write_some(descriptor: int, data: bytes) -> int:
+        if not room[0]:
+            raise OSError(errno.ENOSPC, "full")
+        room[0], part = max(0, room[0] - len(data)), data[: room[0]]
+        return write(descriptor, part)
+
+    monkeypatch.setattr(os, "write", write_some)
+    with path.open("wb") as file:
+        stream = OutletStream(file.fileno())
+        for text in (b"one\n", b"two\n"):
+            with pytest.raises(OSError, match="full"):
+                stream._write_lines(text)
+        room[0] = 100
+        stream._write_lines(b"three\n")
+        stream._write_lines(b"four\n")
+    assert path.read_bytes() == b"on\nthree\nfour\n"
 
 
 def batch(size: int) -> EndedBatch:
