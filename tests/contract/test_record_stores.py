@@ -74,6 +74,13 @@ class RecordStoreContract:
         assert third is not None
         assert third.keys == ()
 
+    def test_a_key_without_an_owner_is_removed_and_nobody_revoked(self, store: RecordStore) -> None:
+        assert store.add_key(replace(key(), owner="")).result(LIMIT_S)
+        assert store.remove_key("a").result(LIMIT_S)
+        table = store.keys(UNREAD).result(LIMIT_S)
+        assert table is not None
+        assert (table.keys, table.revoked) == ((), {})
+
     def test_a_name_and_a_text_are_there_once(self, store: RecordStore) -> None:
         assert store.add_key(key()).result(LIMIT_S)
         assert not store.add_key(key(digest="1" * 64)).result(LIMIT_S)

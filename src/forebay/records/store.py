@@ -119,9 +119,10 @@ class RecordStore:
             owner = connection.execute(removed).scalar()
             if owner is None:
                 return False
-            new = insert(revoked_keys).values(owner=owner, name=name).returning(number)
-            newest = int(connection.execute(new).scalar_one())
-            connection.execute(delete(revoked_keys).where(number <= newest - REVOKED_MAX))
+            if owner:  # else an older program made it: what has no owner is not of a revoked key
+                new = insert(revoked_keys).values(owner=owner, name=name).returning(number)
+                newest = int(connection.execute(new).scalar_one())
+                connection.execute(delete(revoked_keys).where(number <= newest - REVOKED_MAX))
             _count_change(connection)
             return True
 

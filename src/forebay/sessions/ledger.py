@@ -235,14 +235,18 @@ class SessionLedger:
             self._file.release()
 
     def adopt(self, owners: Mapping[str, str]) -> Future[None]:
-        """Give what is owned by the name of a key to its owner, found by that name."""
+        """Give what is owned by the name of a key to its owner, found by that name.
+
+        Where there is none, it belongs to the name, as with keys of the settings: a key that is
+        made anew under it at run time must not find it at the next start.
+        """
 
         def work(connection: Connection) -> None:
             for table, owner in OWNED:
                 named = select(owner).where(owner.startswith(BY_NAME)).distinct()
                 for old in connection.execute(named).scalars().all():
-                    if (new := owners.get(old.removeprefix(BY_NAME))) is not None:
-                        connection.execute(update(table).where(owner == old).values({owner: new}))
+                    new = owners.get(name := old.removeprefix(BY_NAME), name)
+                    connection.execute(update(table).where(owner == old).values({owner: new}))
 
         return self._database.write(work)
 

@@ -416,6 +416,17 @@ class JobStoreContract(JobEndingsContract):
         ids = submit(store, letter(3, owner="b"), letter(4, owner="c"), letter(5, owner="a"))
         assert [claimed(store).id for _ in ids] == [ids[1], ids[2], ids[0]]
 
+    def test_a_job_that_is_tried_again_has_had_its_turn(self, store: JobStore) -> None:
+        ids = submit(store, *(letter(n, owner=who) for n, who in enumerate("aab")))
+        taken = []
+        for again in (False, True, False, True):
+            job = claimed(store)
+            taken.append(job.id)
+            if again:
+                store.cancel(job.id).result(10)
+                assert store.retry(job.id, "b", 100).result(10).done
+        assert taken == [ids[0], ids[2], ids[1], ids[2]]
+
     def test_lines_of_a_batch_come_after_their_owner_s_jobs(self, store: JobStore) -> None:
         values = {"name": "b", "endpoint": "", "completion_window": "", "status": "in_progress",
                   "input_file": "", "created_at": 1.0, "expires_at": 2.0, "owner": "a"}  # fmt: skip

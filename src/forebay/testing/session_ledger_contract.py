@@ -8,7 +8,7 @@ import pytest
 
 from forebay.errors import NotAllowed
 from forebay.sessions.conversation import TURNS_MAX, CompletedTurn, Message
-from forebay.sessions.ledger import PRUNE_EVERY, SessionLedger
+from forebay.sessions.ledger import BY_NAME, PRUNE_EVERY, SessionLedger
 from forebay.sessions.prompt import Prompt, Sender, TokenUsage, TurnError, TurnResult
 from forebay.sessions.record import Recovered, SessionRecord
 
@@ -52,6 +52,16 @@ class SessionLedgerContract:
             assert found.record.life == life
             for name in ("id", "owner", "model", "system", "max_tokens", "options", "base"):
                 assert getattr(found.record, name) == getattr(expected, name)
+
+    def test_a_namesake_made_later_does_not_adopt_what_nobody_did(
+        self, ledger: SessionLedger
+    ) -> None:
+        for name in ("ann", "bob"):
+            made = SessionRecord(name, BY_NAME + name, "m", TEXT, 7, {}, (), 100.0, 101.0)
+            ledger.create(made).result(LIMIT_S)
+        ledger.adopt({"ann": "key:1"}).result(LIMIT_S)
+        ledger.adopt({"ann": "key:2", "bob": "key:3"}).result(LIMIT_S)
+        assert [one.owner for one in ledger.recover().result(LIMIT_S)] == ["key:1", "bob"]
 
     def test_a_prompt_is_found_as_far_as_it_came(self, ledger: SessionLedger) -> None:
         ledger.create(record()).result(LIMIT_S)

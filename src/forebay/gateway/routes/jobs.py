@@ -358,7 +358,7 @@ def _job_line(job: StoredJob, names: OwnerNames | None = None) -> dict[str, obje
         "error": job.error,
         "error_code": job.error_code,
         "created_at": _seconds(job.created_at),
-        "started_at": _seconds(job.started_at),
+        "started_at": None if job.status == "queued" else _seconds(job.started_at),
         "finished_at": _seconds(job.finished_at),
         **owner,
     }

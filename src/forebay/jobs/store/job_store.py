@@ -140,7 +140,9 @@ class JobStore:
     def give_back(self, job: StoredJob, *, tried: bool) -> Future[bool]:
         """Requeue a job; unless `tried`, the attempt is not counted."""
         attempt = job.attempt if tried else job.attempt - 1
-        values = {"lease_until": None, "worker": "", "attempt": attempt, "started_at": None}
+        values = {"lease_until": None, "worker": "", "attempt": attempt}
+        if not tried:  # else it had its turn
+            values["started_at"] = None
         return self._move(job, "return", values)
 
     def cancel_held(self, job: StoredJob) -> Future[bool]:
@@ -283,7 +285,10 @@ class JobStore:
         owners: int = 0,
         webhook: bool = False,
     ) -> Future[Retried]:
-        """Requeue a failed or cancelled job at its old place, with all its attempts."""
+        """Requeue a failed or cancelled job at its old place, with all its attempts.
+
+        Its last start stays: it was a turn of its owner's.
+        """
 
         def work(connection: Connection) -> Retried:
             job = find(connection, job_id, owner, lock=True)
@@ -291,8 +296,8 @@ class JobStore:
             if refused is not None:
                 return refused
             values: dict[str, Any] = dict.fromkeys(
-                ("error", "error_code", "traceback", "result", "stage", "started_at",
-                 "finished_at", "lease_until")
+                ("error", "error_code", "traceback", "result", "stage", "finished_at",
+                 "lease_until")
             )  # fmt: skip
             values |= {"status": "queued", "attempt": 0, "worker": ""}
             if webhook:
