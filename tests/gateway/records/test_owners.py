@@ -89,6 +89,19 @@ async def test_a_key_made_anew_under_the_name_of_a_revoked_one_owns_nothing(rig:
     assert [job["owner"] for job in shown] == ["ann"]
 
 
+async def test_a_namesake_does_not_see_what_still_runs_of_the_revoked_one(rig: Rig) -> None:
+    node = await rig.node(slots=1)
+    await start(rig, node, keys=[])
+    client, call = await rig.run(node, headers=await made(rig, name="ann") | {"X-Request-Id": "1"})
+    await revoke(rig, "ann")
+    namesake = await made(rig, name="ann")
+    for method in ("GET", "DELETE"):
+        assert (await rig.get("/v1/queue/1", namesake, method)).status == 404
+    assert (await rig.get("/v1/queue/1")).status == 200
+    await call.answer(OK)
+    assert (await client.reply()).status == 200
+
+
 async def test_a_renewed_key_keeps_what_it_made_and_its_old_text_ends_at_once(rig: Rig) -> None:
     node = await rig.node(slots=1)
     await start(rig, node, keys=[])

@@ -116,6 +116,10 @@ class Authorizer:
             raise HttpError("forbidden", "without keys, admin routes are for this machine only")
         return caller
 
+    def is_in_force(self, owner: str) -> bool:
+        """Say whether an owner has a key; nobody needs none."""
+        return self._keys.is_in_force(owner)
+
     def name_of(self, owner: str) -> str:
         """Return the name under which an owner is shown."""
         return self._keys.name_of(owner)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from forebay.dashboard.observer import QueueObservation, QueueObserver
     from forebay.gateway.fleet.membership import Membership
     from forebay.gateway.fleet.peers import Peers
+    from forebay.gateway.hot.callers import Caller
     from forebay.gateway.http.authorization import Authorizer
     from forebay.gateway.sessions.host import SessionHost
     from forebay.relay.exchange import Exchange
@@ -150,10 +151,19 @@ class QueueRoutes:
         if exchange is None or (
             key is not None
             and not key.admin
-            and exchange.call.arrival.user != self.authorizer.user_of(caller)
+            and not self._is_of(exchange, caller)
         ):
             raise _not_found()
         return exchange
+
+    def _is_of(self, exchange: Exchange, caller: Caller) -> bool:
+        """Say whether a request is its caller's user's; not of a key that is gone: of a namesake.
+
+        Users are known by name, and so is a key that names none.
+        """
+        arrival = exchange.call.arrival
+        is_there = self.authorizer.is_in_force(arrival.key)
+        return is_there and arrival.user == self.authorizer.user_of(caller)
 
     async def _describe(self, ticket_id: str) -> Describe | None:
         """Return what the core knows of a ticket; None when it has ended.
