@@ -11,6 +11,7 @@ from ..conftest import OK
 from ..hot.forms import upload
 from ..hot.test_users_and_keys import start
 from ..jobs.job_steps import chat
+from ..jobs.job_steps import until as until_job
 from .test_made_keys import made, make, revoke, until
 
 if TYPE_CHECKING:
@@ -87,6 +88,19 @@ async def test_a_key_made_anew_under_the_name_of_a_revoked_one_owns_nothing(rig:
     assert ("ann", 1) in await used(rig, rig.headers)
     shown = (await rig.get("/jobs")).json["data"]
     assert [job["owner"] for job in shown] == ["ann"]
+
+
+async def test_jobs_count_for_the_user_that_a_key_without_one_is(rig: Rig) -> None:
+    node = await rig.node(slots=1)
+    await start(rig, node, keys=[])
+    ann = await made(rig, name="ann")
+    await serve(rig, node, ann)
+    job = await post(rig, "/jobs", ann, chat())
+    await (await node.next_call()).answer(OK)
+    await until_job(rig, job["id"], "completed")
+    rig.clock.advance(0.5)
+    rows = (await rig.get("/v1/usage?by=user", ann)).json["data"]
+    assert [(row["user"], row["requests"]) for row in rows] == [("ann", 2)]
 
 
 async def test_a_namesake_does_not_see_what_still_runs_of_the_revoked_one(rig: Rig) -> None:

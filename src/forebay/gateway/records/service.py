@@ -68,7 +68,7 @@ class RecordService:
     def __init__(self, url: str, settings: UsageSettings, clock: Timers) -> None:
         self.settings = settings
         self.keys = MadeKeys()
-        self.usage = UsageCounter()
+        self.usage = UsageCounter(lambda owner: self.keys.names.get(owner, owner))
         self.load: Callable[[], None] = lambda: None  # imports what the stores need; blocks
         self.owns: Callable[[], bool] = lambda: True
         """Whether the database is for this process to open."""

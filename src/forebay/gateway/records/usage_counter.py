@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 from forebay.records.usage import HOUR_S, UsageBook, UsageCounts, UsageKey, storable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from forebay.gateway.hot.ended import EndedBatch
 
 BATCHES_MAX: Final = 64
@@ -18,7 +20,9 @@ LABELS_MAX: Final = 4000
 class UsageCounter:
     """Takes batches as they come and counts them later, so that no tick of the stream is long."""
 
-    def __init__(self) -> None:
+    def __init__(self, name_of: Callable[[str], str]) -> None:
+        """`name_of` returns the name of an owner's key: the user of its jobs."""
+        self._name_of = name_of
         self.book = UsageBook()
         self.tokens_by_key: dict[tuple[str, str], int] = {}
         """Since the start, by key and kind; requests without a key are not in it."""
@@ -55,7 +59,7 @@ class UsageCounter:
                 counts[2] += max(0, ended.output_tokens)
         hour = int(batch.time.timestamp()) // HOUR_S
         for (key, user, model), (requests, prompt, output) in sums.items():
-            whole = UsageKey(hour, key, storable(user or key), storable(model))
+            whole = UsageKey(hour, key, storable(user or self._name_of(key)), storable(model))
             self.book.add(whole, UsageCounts(requests, prompt, output))
             if key:
                 self._count_tokens((key, "prompt"), prompt)

@@ -66,10 +66,7 @@ class UsageRoutes:
             words = f"that is more than {ANSWER_MAX} rows: ask for a shorter time, or by=key"
             raise invalid(words, "from")
         name_of = self.authorizer.name_of
-        rows = [  # a job counts for its key: there its owner is the user, too
-            (key._replace(key=name_of(key.key), user=name_of(key.user)), counts)
-            for key, counts in rows
-        ]
+        rows = [(key._replace(key=name_of(key.key)), counts) for key, counts in rows]
         body = await asyncio.to_thread(_as_csv if form == "csv" else _as_json, rows, groups)
         answer = Response(body, media_type="text/csv" if form == "csv" else "application/json")
         answer.headers["cache-control"] = "no-store"
