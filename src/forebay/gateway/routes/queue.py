@@ -149,9 +149,7 @@ class QueueRoutes:
                 return await self.peers.forward(request, name, BODY_BYTES_MAX)
         key = caller.key
         if exchange is None or (
-            key is not None
-            and not key.admin
-            and not self._is_of(exchange, caller)
+            key is not None and not key.admin and not self._is_of(exchange, caller)
         ):
             raise _not_found()
         return exchange
