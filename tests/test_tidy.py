@@ -1,11 +1,13 @@
 """The rules of the house that no linter knows: small files, small functions, honest names."""
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from harness.syntax_trees import statements
+from tools.volume import volume
 
 ROOT = Path(__file__).parent.parent
 ELSEWHERE = (".venvs", "node_modules")  # what others wrote, and tools put there
@@ -17,6 +19,7 @@ SOURCES = sorted(
 )
 LINES_MAX = 600
 FUNCTION_LINES_MAX = 60
+SLACK_SHARE, SLACK_LINES = 0.02, 60
 BANNED_FILE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "base"}
 BANNED_WORDS = {"process", "handle_data", "info"}
 BANNED_MARKS = re.compile(r"\b(?:FIXME|XXX|HACK)\b|\bTODO\b(?!\(#\d+\))")
@@ -64,3 +67,31 @@ def test_the_repo_names_no_package_host_and_no_path_of_a_machine() -> None:
     for path in [*SOURCES, *ROOT.glob("*.*"), *ROOT.glob("docs/**/*.md"), ROOT / "Makefile"]:
         if path.is_file() and path.name != ".git":  # a file where the tree is one of several
             assert banned.search(path.read_text(errors="replace")) is None, path
+
+
+def beyond(found: dict[str, int], bounds: dict[str, int]) -> list[str]:
+    """Return what is larger than its bound, has none, or left it far behind."""
+    return [
+        f"{name}: {found.get(name, 0)}, its bound in tests/volume.json is {bounds.get(name, 0)}"
+        for name in sorted(found.keys() | bounds.keys())
+        if not 0 <= bounds.get(name, 0) - found.get(name, 0) <= slack_of(bounds, name)
+    ]
+
+
+def slack_of(bounds: dict[str, int], name: str) -> float:
+    """Return how far below its bound something may be, so that bounds follow what is deleted."""
+    return max(SLACK_LINES, SLACK_SHARE * bounds.get(name, 0))
+
+
+def test_the_volume_stays_within_its_bounds_and_the_bounds_follow_it_down() -> None:
+    bounds = json.loads((ROOT / "tests" / "volume.json").read_text())
+    found = volume()
+    assert beyond(found["parts"], bounds["parts"]) == []
+    for large in ("files", "classes"):
+        assert beyond(found[large], bounds[large]) == []
+
+
+def test_the_guard_itself_would_catch_what_grows_is_new_or_has_shrunk() -> None:
+    bounds = {"src/core": 5000, "src/cli": 100, "src/gone": 70}
+    assert beyond({"src/core": 4900, "src/cli": 40, "src/gone": 10}, bounds) == []
+    assert len(beyond({"src/core": 5001, "src/cli": 39, "src/new": 1}, bounds)) == 4
