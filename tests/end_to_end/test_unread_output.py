@@ -31,8 +31,7 @@ sys.exit(main())
 """Each request for /ready, and each picture of the page, is a thousand lines on either stream."""
 
 
-@pytest.mark.parametrize("unread", ["stdout", "stderr"])
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(("unread", "workers"), [("stderr", 1), ("stdout", 2)])
 async def test_output_that_nobody_reads_holds_up_no_request_and_is_counted(
     shell: Shell, tmp_path: Path, unread: str, workers: int
 ) -> None:
