@@ -81,7 +81,7 @@ def large_classes(tree: ast.AST) -> Iterator[tuple[str, int]]:
 def part_of(path: Path) -> str:
     """Return what a file counts for: a package of `src`, or a folder.
 
-    >>> part_of(Path("src/forebay/core/book.py")), part_of(Path("src/forebay/clock.py"))
+    >>> part_of(Path("src/forebay/core/tickets.py")), part_of(Path("src/forebay/clock.py"))
     ('src/core', 'src/(root)')
     >>> part_of(Path("bench/core.py")), part_of(Path("examples/client.py"))
     ('bench', 'elsewhere')

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forebay.core.backlogs import MEMORY_S, Backlogs
-from forebay.core.entries import User
-from forebay.core.fairness import Account
+from forebay.core.records import Account, User
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

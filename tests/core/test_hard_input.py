@@ -19,7 +19,7 @@ from forebay.core import (
     Ticked,
     Wait,
 )  # fmt: skip
-from forebay.core.entries import Entry
+from forebay.core.records import Entry
 from forebay.errors import InvariantBroken, NotAllowed
 from harness.function_calls import functions_called
 

@@ -26,7 +26,7 @@ from forebay.core import (
     Ticked,
     Wait,
 )
-from forebay.core.rates import MINUTE_S, Bucket
+from forebay.core.buckets import MINUTE_S, Bucket
 
 from .rig import Rig
 

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from forebay.core import waits
 from forebay.core.actions import NO_ROOM, RETURNABLE, Reject, Wait
+from forebay.core.dispatch import earliest_s, fill_open
+from forebay.core.gates import better_node
+from forebay.core.key_rates import charge_claim, is_full
+from forebay.core.lanes import is_known, listing, waiting_in
+from forebay.core.nodes import would_open
+from forebay.core.placement import choose
 from forebay.core.positions import (
     ahead_of_parked,
     exact_place,
@@ -17,20 +24,17 @@ from forebay.core.positions import (
     refused_place,
     youngest_place,
 )
-from forebay.core.rates import Claim
-from forebay.core.retries import NOWHERE
+from forebay.core.records import NOWHERE, Claim
+from forebay.core.waits import newcomer_wait_s
 from forebay.errors import InvariantBroken
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from forebay.core.actions import RejectCode, WaitReason
-    from forebay.core.book import Book
-    from forebay.core.entries import Entry
     from forebay.core.events import Arrived, Resumed
-    from forebay.core.fairness import WaitQueue
-    from forebay.core.lanes import Lane
-    from forebay.core.nodes import Node
+    from forebay.core.records import Entry, Lane, Node, WaitQueue
+    from forebay.core.tickets import Book
     from forebay.core.waits import Place
 
 REASONS: dict[str, str] = {
@@ -86,7 +90,7 @@ class Arrivals:
             return
         if book.cluster.open:
             queue = lane.queues[book.rank_of(arrival)]
-            node = book.choose(queue, arrival, NOWHERE)
+            node = choose(book.cluster, queue, arrival, NOWHERE)
             if node is not None and arrival.prefix and self._waits_for_cache(arrival, queue, node):
                 self._enqueue(arrival, lane)
                 return
@@ -104,15 +108,13 @@ class Arrivals:
         lent: dict[str, Node] = {}
         for name in names:
             node = lane.nodes.get(name)
-            if node is not None and name not in cluster.open and node.would_open(book.now_s):
+            if node is not None and name not in cluster.open and would_open(node, book.now_s):
                 lent[name] = node
         if not lent:
             return "", 0.0
         queue = lane.queues[book.rank_of(arrival)]
-        here = book.choose(queue, arrival, NOWHERE)
-        cluster.open, open_nodes = {**cluster.open, **lent}, cluster.open
-        there = book.choose(queue, arrival, NOWHERE)
-        cluster.open = open_nodes
+        here = choose(cluster, queue, arrival, NOWHERE)
+        there = choose(cluster, queue, arrival, NOWHERE, {**cluster.open, **lent})
         if there is None or there.name not in lent:
             return "", 0.0
         if cluster.favourite(arrival.affinity) == there.name:
@@ -149,8 +151,8 @@ class Arrivals:
         else:
             book.enqueue(entry)
             book.restore_place(entry)
-            if book.cluster.open or book.dispatch.short:
-                book.fill_open(lane, entry)
+            if book.cluster.open or book.lines.short:
+                fill_open(book, lane, entry)
 
     def _resume_lease(self, entry: Entry, event: Resumed) -> None:
         book = self._book
@@ -221,7 +223,7 @@ class Arrivals:
             if lane is None or not lane.is_up:
                 if not soon and book.cluster.outlook(lane, book.now_s) is not None:
                     soon = model
-            elif book.choose(lane.queues[rank], arrival, NOWHERE) is not None:
+            elif choose(book.cluster, lane.queues[rank], arrival, NOWHERE) is not None:
                 return replace(arrival, model=model)
             else:
                 up = up or model
@@ -248,7 +250,7 @@ class Arrivals:
         returns = code in RETURNABLE
         if wait_s is None and lane is not None:
             wait_s = self._turn_s(arrival, lane) if returns else self._newcomer_wait_s(lane)
-        if lane is not None and not lane.is_known():
+        if lane is not None and not is_known(lane):
             book.cluster.forget_if_unused(lane)
         words = self._why_no_node(lane) if code == "no_node" else REASONS[code]
         ticket = ""
@@ -260,7 +262,7 @@ class Arrivals:
         """Say why an entry waits."""
         claim = entry.claim
         if claim is not None and claim.parked:
-            if claim.gated and claim.rate.is_full(entry.queue.rank):
+            if claim.gated and is_full(claim.rate, entry.queue.rank):
                 return "key"
             if claim.rate.limits:
                 return "rate"
@@ -278,14 +280,14 @@ class Arrivals:
             rate = self._book.paced.get(arrival.key)
             if not self._is_refused_by_rate(arrival, None):
                 if rate is not None:
-                    rate.charge(Claim(rate, 0.0, gated=False), 1, 0.0, self._book.now_s)
+                    charge_claim(rate, Claim(rate, 0.0, gated=False), 1, 0.0, self._book.now_s)
                 self._book.actions.append(Reject(arrival.id, "counted"))
             return None
         code = self._unroutable(arrival, lane)
         if code is not None:
             self.refuse(arrival, code, lane)
             return None
-        if lane is None or not lane.is_known():
+        if lane is None or not is_known(lane):
             return self._book.cluster.unlisted_lane(arrival.model, arrival.family)
         return lane
 
@@ -294,7 +296,7 @@ class Arrivals:
         book = self._book
         if book.stopping:
             return "shutting_down"
-        known = lane is not None and lane.is_known()
+        known = lane is not None and is_known(lane)
         if known and (arrival.job or (lane is not None and lane.is_up)):
             return None
         reason = book.cluster.outlook(lane, book.now_s)
@@ -307,14 +309,14 @@ class Arrivals:
     def unknown(self, model: str) -> RejectCode:
         """Say what is wrong with a model that no node has in the family asked for."""
         lanes = self._book.cluster.lanes
-        families = self._book.cluster.models.get(model, set())
-        known = any(lanes[model, family].is_known() for family in families)
+        families = self._book.cluster.models.get(model, {})
+        known = any(is_known(lanes[model, family]) for family in families)
         return "route_not_supported" if known else "model_not_found"
 
     def _why_no_node(self, lane: Lane | None) -> str:
         """Name the nodes that were never heard of: most likely their address is wrong."""
         nodes = chain(
-            lane.listing() if lane is not None else (), self._book.cluster.unreported.values()
+            listing(lane) if lane is not None else (), self._book.cluster.unreported.values()
         )
         silent = ", ".join(dict.fromkeys(node.name for node in nodes if node.is_new))
         return (
@@ -354,8 +356,8 @@ class Arrivals:
         book.join_queue(entry)
         before = len(book.actions)
         parked = entry.claim is not None and entry.claim.parked
-        if (book.cluster.open or book.dispatch.short) and not parked:
-            book.fill_open(lane, entry)  # a node that must swap models first may still take it
+        if (book.cluster.open or book.lines.short) and not parked:
+            fill_open(book, lane, entry)  # a node that must swap models first may still take it
         if entry.state == "waiting":
             entry.queued = True
             book.count_enqueued(entry)
@@ -387,7 +389,7 @@ class Arrivals:
     def _waits_for_cache(self, arrival: Arrived, queue: WaitQueue, node: Node) -> bool:
         """Say whether one that could start should rather wait for a node that has its prompt."""
         book = self._book
-        place = book.place_to_wait_for(arrival, queue, node)
+        place = better_node(book, arrival, queue, node)
         if place is None or book.bounds.lets_wait(arrival) is not None:
             return False
         limit_s = book.options.wait_s_max
@@ -426,7 +428,7 @@ class Arrivals:
         if book.bounds.waiting < half:
             return False
         lanes = book.cluster.lanes.values()
-        stranded = sum(lane.waiting() for lane in lanes if not lane.is_up)
+        stranded = sum(waiting_in(lane) for lane in lanes if not lane.is_up)
         return stranded >= half and any(lane.is_up for lane in lanes)
 
     def _has_time(self, arrival: Arrived) -> bool:
@@ -475,11 +477,11 @@ class Arrivals:
         it would be promised.
         """
         book, lane = self._book, queue.lane
-        turn_s = book.dispatch.earliest_s(queue, book.now_s)
+        turn_s = earliest_s(book, queue)
         if turn_s is not None:
             rounds = place[0] // lane.slots
             return turn_s + rounds * (lane.times.quantile_s(0.5) or 0.0)
-        estimate = lane.wait_s(queue, place, book.now_s)
+        estimate = waits.wait_s(lane, queue, place, book.now_s)
         return None if estimate is None else estimate[0]
 
     def _turn_s(self, arrival: Arrived, lane: Lane) -> float | None:
@@ -493,7 +495,7 @@ class Arrivals:
         user = book.users.get(arrival.user)
         account = user.accounts.get(queue) if user is not None else None
         place = refused_place(queue, account, arrival.weight, book.options)
-        estimate = lane.wait_s(queue, place, book.now_s)
+        estimate = waits.wait_s(lane, queue, place, book.now_s)
         if estimate is None or not arrival.return_ticket:
             return None if estimate is None else estimate[0]
         wait_s = estimate[0]
@@ -504,7 +506,7 @@ class Arrivals:
         return book.return_tickets.until_turn_s(arrival, book.rank_of(arrival), book.now_s)
 
     def _newcomer_wait_s(self, lane: Lane) -> float | None:
-        estimate = lane.newcomer_wait_s(self._book.now_s)
+        estimate = newcomer_wait_s(lane, self._book.now_s)
         return None if estimate is None else estimate[0]
 
     def _promise(self, entry: Entry, lane: Lane) -> Wait:
@@ -520,7 +522,7 @@ class Arrivals:
             else:
                 place = youngest_place(entry, book.options)
             position, header_s, p90_s = place[0] + 1, None, None
-            estimate = lane.wait_s(queue, place, book.now_s, entry.size)
+            estimate = waits.wait_s(lane, queue, place, book.now_s, entry.size)
             if estimate is not None:
                 entry.p50_s, p90_s, header_s, entry.raw_s, entry.kind = estimate
                 if lane.is_up:  # a load teaches nothing about service times
@@ -542,6 +544,6 @@ class Arrivals:
         before = parked_before(line, entry, book.charging.price, youngest=youngest)
         ahead = ahead_of_parked(entry, before, book.options)
         wait_s = book.rates.wait_s(entry, before + (line.offer is not None), book.now_s)
-        estimate = entry.queue.lane.wait_s(entry.queue, (ahead, 0.0, 0.0, None), book.now_s)
+        estimate = waits.wait_s(entry.queue.lane, entry.queue, (ahead, 0.0, 0.0, None), book.now_s)
         p50_s, p90_s, header_s = estimate[:3] if estimate is not None else (0.0, 0.0, 0.0)
         return ahead + 1, max(header_s, wait_s), max(p50_s, wait_s), max(p90_s, RATE_P90 * wait_s)

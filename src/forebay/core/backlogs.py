@@ -32,7 +32,7 @@ from math import exp, frexp, ldexp
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from forebay.core.fairness import Account
+    from forebay.core.records import Account
 
 MEMORY_S: Final = 300.0
 """Arrivals are forgotten with this time constant: longer than a burst, shorter than a tide."""

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from forebay.core.actions import RejectCode
-    from forebay.core.entries import Entry, User
     from forebay.core.events import Arrived
     from forebay.core.options import Options
+    from forebay.core.records import Entry, User
 
 SWEEP_SLACK = 64
 

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forebay.core import fairness, shares
 from forebay.core.fairness import charge_elsewhere
 from forebay.core.sizes import TOKENS_MAX
 
 if TYPE_CHECKING:
-    from forebay.core.entries import Entry
     from forebay.core.events import Arrived
-    from forebay.core.lanes import Lane
-    from forebay.core.nodes import Node
     from forebay.core.options import Options
+    from forebay.core.records import Entry, Lane, Node
 
 
 class Charging:
@@ -60,13 +59,13 @@ class Charging:
                     price = entry.cost
             amount = entry.charged = price / account.weight
             entry.charged_on, entry.charged_queue, entry.charged_account = node, queue, account
-            start = queue.charge(account, amount)
+            start = fairness.charge(queue, account, amount)
             if len(entry.user.accounts) > 1:
                 charge_elsewhere(entry.user, queue, node, amount)
-            node.shares.note_dispatch(queue, start)
+            shares.note_dispatch(node.shares, queue, start)
         if self._weighted and queue.rank < len(self._weights):
             entry.class_charged = entry.cost / self._weights[queue.rank]
-            node.shares.charge_class(queue.rank, entry.class_charged)
+            shares.charge_class(node.shares, queue.rank, entry.class_charged)
 
     def settle(self, entry: Entry, node: Node, prompt_tokens: int, output_tokens: int) -> None:
         """Correct the charge to the real cost; -1 is unknown and leaves the estimate."""
@@ -85,7 +84,7 @@ class Charging:
         again. Giving it back and charging anew would cost the user what the clock moved meanwhile.
         """
         if entry.class_charged:
-            node.shares.correct_class(entry.queue.rank, -entry.class_charged)
+            shares.correct_class(node.shares, entry.queue.rank, -entry.class_charged)
             entry.class_charged = 0.0
 
     def refund(self, entry: Entry) -> None:
@@ -101,15 +100,15 @@ class Charging:
         if self._by_tokens:
             amount = tokens / entry.charged_account.weight
             self._correct_user(entry, node, amount)
-            entry.charged_queue.note_charge(entry.charged + amount)
+            fairness.note_charge(entry.charged_queue, entry.charged + amount)
         if entry.class_charged:
             rank = entry.queue.rank
-            node.shares.correct_class(rank, tokens / self._weights[rank])
+            shares.correct_class(node.shares, rank, tokens / self._weights[rank])
 
     @staticmethod
     def _correct_user(entry: Entry, node: Node, amount: float) -> None:
         queue = entry.charged_queue
-        queue.correct(entry.charged_account, amount)
+        fairness.correct(queue, entry.charged_account, amount)
         if len(entry.user.accounts) > 1:
             charge_elsewhere(entry.user, queue, node, amount)
 

@@ -1,9 +1,6 @@
-"""The nodes and lanes, and which node an entry should run on.
+"""All nodes that are configured or registered, and the lanes they make up.
 
-Among the nodes that are open to it: one with the model in memory, then the one that served the
-same affinity last, then the one whose cache saves most of its prompt, then the lowest
-`0.3 * gpu_load + 0.7 * in_flight / slots`, then the least recently used. Lanes exist only for
-models that a node lists, so junk names cost nothing.
+Lanes exist only for models that a node lists, so junk names cost nothing.
 """
 
 from __future__ import annotations
@@ -11,22 +8,20 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from forebay.core import prefixes, swaps
-from forebay.core.charging import expected_tokens
-from forebay.core.lanes import Lane
-from forebay.core.nodes import Node
+from forebay.core import nodes, retries
+from forebay.core.lanes import count_slots, is_known, listing
+from forebay.core.records import Lane, Node
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeAlias
 
     from forebay.core.actions import WaitReason
-    from forebay.core.events import Arrived, NodeChanged
-    from forebay.core.fairness import WaitQueue
+    from forebay.core.events import NodeChanged
     from forebay.core.options import Options
+    from forebay.core.records import Entry
 
     Reaches: TypeAlias = Callable[[str, str], bool]
-    Preference: TypeAlias = tuple[bool, bool, float, float, int]
 
 
 OUTLOOKS: Final[tuple[WaitReason, ...]] = ("loading", "starting", "offline")
@@ -34,7 +29,7 @@ OUTLOOKS: Final[tuple[WaitReason, ...]] = ("loading", "starting", "offline")
 
 
 class Cluster:
-    """All nodes that are configured or registered, and the lanes they make up."""
+    """The nodes and the lanes."""
 
     __slots__ = (
         "_affinities",
@@ -46,16 +41,18 @@ class Cluster:
         "nodes",
         "open",
         "options",
+        "reaches",
         "unlisted",
         "unreported",
     )
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, reaches: Reaches | None) -> None:
         self.options = options
+        self.reaches = reaches  # whether the owner of a ticket gets to a node; None: everywhere
         self._ranks = len(options.priorities) + 1  # the last one is for jobs
         self.nodes: dict[str, Node] = {}
         self.lanes: dict[tuple[str, str], Lane] = {}
-        self.models: dict[str, set[str]] = {}  # model -> the families that know it
+        self.models: dict[str, dict[str, None]] = {}  # model -> the families that know it
         self._nodes_seen = 0
         self.open: dict[str, Node] = {}  # with a free slot that nothing waiting can use now
         self.unreported: dict[str, Node] = {}  # not known yet what they have: it may be anything
@@ -71,14 +68,15 @@ class Cluster:
             node.removed = False
             self.nodes[event.name] = node
         before = self._lanes_of(node)
-        node.update(event, now_s)
+        nodes.update(node, event, now_s)
         wanted = {(model, family) for model in node.models for family in node.families}
-        for key in before - wanted:
-            self._detach(node, key)
+        for key in before:
+            if key not in wanted:
+                self._detach(node, key)
         for key in sorted(wanted):
-            serves = key[0] not in event.failing and node.may_run(key[0])
+            serves = key[0] not in event.failing and nodes.may_run(node, key[0])
             self._attach(node, self.lane(*key), serves=serves)
-        if node.has_reported():
+        if nodes.has_reported(node):
             self.unreported.pop(node.name, None)
         else:
             self.unreported[node.name] = node
@@ -89,8 +87,8 @@ class Cluster:
 
         A node that has not said what it has may have anything.
         """
-        nodes = chain(lane.listing() if lane is not None else (), self.unreported.values())
-        reasons = {node.outlook(now_s, self.options.offline_wait_s) for node in nodes}
+        hopes = chain(listing(lane) if lane is not None else (), self.unreported.values())
+        reasons = {nodes.outlook(node, now_s, self.options.offline_wait_s) for node in hopes}
         return next((reason for reason in OUTLOOKS if reason in reasons), None)
 
     def unlisted_lane(self, model: str, family: str) -> Lane:
@@ -107,7 +105,7 @@ class Cluster:
             for family in node.families:
                 lane = self.lanes.get((model, family))
                 if lane is not None and self._lists(lane, node):
-                    self._attach(node, lane, serves=node.may_run(model))
+                    self._attach(node, lane, serves=nodes.may_run(node, model))
 
     def change_options(self, options: Options) -> None:
         """Take over new options, in the lanes that exist too."""
@@ -156,7 +154,7 @@ class Cluster:
         if not node.leases and not node.lent and self._leaving.get(node.name) is node:
             del self._leaving[node.name]
 
-    def readmit(self, node: Node, reaches: Reaches) -> None:
+    def readmit(self, node: Node) -> None:
         """After a good probe, give the node back to retries that no other node can take.
 
         And to those who did not reach it before, and do now.
@@ -164,57 +162,24 @@ class Cluster:
         for key in self._lanes_of(node):
             lane = self.lanes[key]
             for queue in lane.queues:
-                for excluded, entries in queue.returned.excluded_from(node.name):
+                for excluded, entries in retries.excluded_from(queue.returned, node.name):
                     stuck = not any(
                         other.state == "online" and name not in excluded
                         for name, other in lane.nodes.items()
                     )
                     for entry in entries:
                         wanted = stuck or node.name in entry.unreached
-                        if wanted and reaches(entry.id, node.name):
-                            queue.returned.readmit(entry, node.name)
+                        if wanted and self.is_reached(entry, node):
+                            retries.readmit(queue.returned, entry, node.name)
+
+    def is_reached(self, entry: Entry, node: Node) -> bool:
+        """Say whether the owner of an entry gets to a node."""
+        return self.reaches is None or self.reaches(entry.id, node.name)
 
     def recount(self, node: Node) -> None:
         """Add up the lanes' slots again after one node's changed."""
         for key in self._lanes_of(node):
-            self.lanes[key].count_slots()
-
-    def choose(self, queue: WaitQueue, arrival: Arrived, excluded: frozenset[str]) -> Node | None:
-        """Return the best open node for an entry of that queue, or None."""
-        lane = queue.lane
-        affinity = arrival.affinity
-        open_nodes, nodes = self.open, lane.nodes
-        best: Node | None = None
-        best_key: Preference = (True, True, 0.0, 0.0, 0)
-        prefix, tokens = arrival.prefix, arrival.prefix_tokens
-        by_prefix = bool(prefix) and len(nodes) > 1
-        least, token_s, service_s = 0, 0.0, 0.0
-        if by_prefix:
-            least = _least_running(nodes, open_nodes)
-            token_s, mean_s = lane.prefill.token_s(), lane.times.mean_s()
-            service_s = prefixes.SERVICE_S if mean_s is None else mean_s
-        favourite = self.favourite(affinity) if affinity else None
-        for name in nodes if len(nodes) < len(open_nodes) else open_nodes:
-            node = nodes.get(name)
-            if node is None or name not in open_nodes or (excluded and name in excluded):
-                continue
-            if node.room is not None and not self.fits(node, lane, arrival):
-                continue
-            warm = node.is_warm(lane.model)
-            if not node.holds_all and not self._may_start(node, lane.model, queue.rank):
-                continue
-            worth_s = 0.0
-            if by_prefix:
-                cached = node.prefixes.tokens_of(prefix, tokens)
-                worth_s = prefixes.worth_s(node, cached, least, token_s, service_s)
-            key = (not warm, name != favourite, -worth_s, node.score(), node.used_at)
-            if best is None or _is_less(key, best_key):
-                best, best_key = node, key
-        return best
-
-    def fits(self, node: Node, lane: Lane, arrival: Arrived) -> bool:
-        """Say whether a node that tells of its key-value cache has room for an arrival."""
-        return node.fits(expected_tokens(lane, arrival, self.options))
+            count_slots(self.lanes[key])
 
     def note_affinity(self, affinity: str, node: Node) -> None:
         """Remember where an affinity was served last, forgetting the oldest."""
@@ -230,28 +195,13 @@ class Cluster:
 
     def forget_if_unused(self, lane: Lane) -> None:
         """Drop a lane that no node lists, once nothing is left in it."""
-        if not lane.is_known() and not lane.unfinished:
+        if not is_known(lane) and not lane.unfinished:
             self.lanes.pop((lane.model, lane.family), None)
             self.unlisted.pop((lane.model, lane.family), None)
-            families = self.models.get(lane.model, set())
-            families.discard(lane.family)
+            families = self.models.get(lane.model, {})
+            families.pop(lane.family, None)
             if not families:
                 self.models.pop(lane.model, None)
-
-    def _may_start(self, node: Node, model: str, rank: int) -> bool:
-        """Say whether an entry may go straight to a node that swaps models.
-
-        A drain keeps others out, but not a higher class whose model is still warm.
-        A job that would put a model out must wait in a queue, where the swap rule holds it.
-        """
-        warm = node.is_warm(model)
-        if node.swap_target is not None:
-            return warm and (
-                model != node.swap_victim or swaps.goes_before(node, rank, self.options)
-            )
-        if warm:
-            return True
-        return swaps.has_room(node) if rank == self._ranks - 1 else swaps.may_load(node)
 
     def _new_node(self, name: str) -> Node:
         self._nodes_seen += 1
@@ -264,12 +214,12 @@ class Cluster:
             strict = self.options.class_order == "strict"
             lane = Lane(model, family, self._ranks, self.options.queue_burst(), strict=strict)
             self.lanes[model, family] = lane
-            self.models.setdefault(model, set()).add(family)
+            self.models.setdefault(model, {})[family] = None
         return lane
 
-    def _lanes_of(self, node: Node) -> set[tuple[str, str]]:
-        keys = {(model, family) for model in node.models for family in node.families}
-        return {key for key in keys if key in self.lanes and self._lists(self.lanes[key], node)}
+    def _lanes_of(self, node: Node) -> list[tuple[str, str]]:
+        keys = dict.fromkeys((model, family) for model in node.models for family in node.families)
+        return [key for key in keys if key in self.lanes and self._lists(self.lanes[key], node)]
 
     def _lists(self, lane: Lane, node: Node) -> bool:
         return node.name in lane.nodes or node.name in lane.resting
@@ -281,33 +231,14 @@ class Cluster:
         node.lanes.setdefault(lane.model, {})[lane.family] = lane
         if self.unlisted:
             self.unlisted.pop((lane.model, lane.family), None)
-        lane.count_slots()
+        count_slots(lane)
 
     def _detach(self, node: Node, key: tuple[str, str]) -> None:
         lane = self.lanes[key]
         lane.nodes.pop(node.name, None)
         lane.resting.pop(node.name, None)
         node.lanes[lane.model].pop(lane.family, None)
-        lane.count_slots()
+        count_slots(lane)
         for queue in lane.queues:
             node.shares.offsets.pop(queue, None)
         self.forget_if_unused(lane)
-
-
-def _is_less(one: Preference, other: Preference) -> bool:
-    """Compare as `<` does, for which compiled code would make objects of both."""
-    if one[0] != other[0]:
-        return other[0]
-    if one[1] != other[1]:
-        return other[1]
-    if one[2] != other[2]:
-        return one[2] < other[2]
-    return one[3] < other[3] or (one[3] == other[3] and one[4] < other[4])
-
-
-def _least_running(nodes: dict[str, Node], open_nodes: dict[str, Node]) -> int:
-    least = -1
-    for name, node in nodes.items():
-        if name in open_nodes and not 0 <= least <= len(node.leases):
-            least = len(node.leases)
-    return max(least, 0)

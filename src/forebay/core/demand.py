@@ -21,9 +21,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from forebay.core.lanes import listing
+
 if TYPE_CHECKING:
-    from forebay.core.fairness import WaitQueue
-    from forebay.core.lanes import Lane
+    from forebay.core.records import Lane, WaitQueue
 
 SPAN_S: Final = 300.0
 """Longer than a burst, shorter than a tide, like the memory of `forebay.core.backlogs`."""
@@ -55,7 +56,7 @@ class Demand:
         self.next_s = now_s + MARK_S
         if marks:
             last_s = marks[-1][0]
-            held = sum(len(node.leases) for node in lane.listing()) - len(lane.running)
+            held = sum(len(node.leases) for node in listing(lane)) - len(lane.running)
             if held > 0:
                 self._others_s += held * (now_s - last_s)
             if now_s - last_s > SPAN_S:

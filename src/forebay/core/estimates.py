@@ -32,7 +32,7 @@ from forebay.core.sizes import SERVICES_KNOWN, TOKENS_MAX, Sizes
 from forebay.core.snapshot import RECENT
 
 if TYPE_CHECKING:
-    from forebay.core.entries import Entry
+    from forebay.core.records import Entry
 
 RESIDUALS_MAX: Final = 64
 """Up to this many running entries are looked at one by one; more are taken as evenly spread."""

@@ -18,9 +18,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
+from forebay.core.lanes import waiting_above
+
 if TYPE_CHECKING:
-    from forebay.core.entries import Entry
-    from forebay.core.fairness import WaitQueue
+    from forebay.core.records import Entry, WaitQueue
 
 MARK_S: Final = 1.0
 MARKS_MAX: Final = 1024
@@ -82,7 +83,7 @@ class Pace:
         if busy_s >= times[-1] + MARK_S:
             if len(times) == MARKS_MAX:  # the older, the fewer are needed
                 del times[1::2], self._marks[1::2]
-            above = lane.waiting_above(queue)
+            above = waiting_above(queue)
             times.append(busy_s)
             self._marks.append(
                 (self._work_s, self._expected_s, self._starts, self._charged, self._travel, above)

@@ -10,31 +10,36 @@ entries, in weighted order, and where costs differ, it is an approximation.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from bisect import bisect_left
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
 
-from forebay.core.fairness import lives_in
+from forebay.core import retries
+from forebay.core.fairness import head_of, lives_in, standing
+from forebay.core.lanes import waiting_above
+from forebay.core.records import Order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from forebay.core.entries import Entry
-    from forebay.core.fairness import Account, WaitQueue
     from forebay.core.options import Options
-    from forebay.core.rates import ParkedLine
+    from forebay.core.records import Account, Entry, ParkedLine, WaitQueue
     from forebay.core.waits import Place
 
-EXACT_MAX = 1000
+EXACT_MAX: Final = 1000
+ORDER_MIN: Final = 64
+"""Shorter backlogs are sorted again each time."""
 
 
 def newcomer_place(
     queue: WaitQueue, account: Account | None, weight: float, options: Options
 ) -> Place:
     """Return where an entry would stand that joined now; None is the account of a new user."""
-    standing = queue.standing(account)
+    counter = standing(queue, account)
     if account is None:
-        return _place(queue, None, 0, 0.0, standing, options)
+        return _place(queue, None, 0, 0.0, counter, options)
     own = account.owed
-    return _place(queue, account, account.live, own, standing + own / weight, options)
+    return _place(queue, account, account.live, own, counter + own / weight, options)
 
 
 def refused_place(
@@ -42,7 +47,7 @@ def refused_place(
 ) -> Place:
     """Return about where one would stand that finds no room: in O(log), it may come at any rate."""
     older, own = (account.live, account.owed) if account is not None else (0, 0.0)
-    distance = queue.standing(account) + own / weight - queue.clock
+    distance = standing(queue, account) + own / weight - queue.clock
     ahead = queue.waiting
     if options.fairness != "fifo" and queue.backlogs.owed > 0.0:
         others = queue.backlogs.entries_before(distance, account, ahead)
@@ -70,14 +75,14 @@ def exact_place(
     """
     queue, account = entry.queue, entry.account
     if entry.goes_first:
-        ahead = queue.returned.ahead_of(entry)
+        ahead = retries.ahead_of(queue.returned, entry)
         return ahead + _ahead_in_other_classes(queue, ahead, options), 0.0, 0.0, None
-    older, own = account.before(entry.seq)
+    older, own = _before(account, entry.seq)
     tag = account.counter + own / account.weight
     if queue.waiting <= EXACT_MAX:
         ahead = queue.returned.count + _ahead_by_tags(queue, entry, charge)
     elif options.fairness == "fifo":
-        first = min(account.head().seq for account in _backlogged(queue))
+        first = min(head_of(account).seq for account in _backlogged(queue))
         passed = (entry.seq - first) / max(1, newest - first)
         ahead = round(passed * (queue.waiting - 1))
     else:
@@ -159,7 +164,7 @@ def _ahead_by_tags(queue: WaitQueue, entry: Entry, charge: Callable[[Entry], flo
 
 
 def _ahead_in_other_classes(queue: WaitQueue, own: int, options: Options) -> int:
-    ahead = queue.lane.waiting_above(queue)
+    ahead = waiting_above(queue)
     if options.class_order == "strict" or queue.rank == len(options.priorities):
         return ahead
     # Weighted: until its own turn each other class gets its share of turns.
@@ -169,3 +174,23 @@ def _ahead_in_other_classes(queue: WaitQueue, own: int, options: Options) -> int
         for other in queue.lane.queues[:-1]
         if other is not queue
     )
+
+
+def _before(account: Account, seq: int) -> tuple[int, float]:
+    """Return how many live entries of an account are older, and what these cost.
+
+    Who asks about one entry is likely to ask about others, as a list of requests does: of a
+    long backlog the order is kept until it changes.
+    """
+    order = account.order
+    key = (account.live, len(account.entries), account.owed, account.counter)
+    if order is None or order.key != key:
+        live = sorted(
+            (seq, entry.price) for seq, entry in account.entries if lives_in(entry, account)
+        )
+        costs = [0.0, *accumulate(price for _, price in live)]
+        order = Order(key, [seq for seq, _ in live], costs)
+        if account.live >= ORDER_MIN:
+            account.order = order
+    place = bisect_left(order.seqs, seq)
+    return place, order.costs[place]

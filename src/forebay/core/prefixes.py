@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from forebay.core.events import Arrived
-    from forebay.core.nodes import Node
 
 PARTS_MAX: Final = 64
 SPREAD_SLOTS: Final = 4.0
@@ -108,14 +107,17 @@ class PrefillTime:
 
 
 def worth_s(
-    node: Node, cached_tokens: int, least_running: int, token_s: float, service_s: float
+    cached_tokens: int, more_running: int, slots: int, token_s: float, service_s: float
 ) -> float:
-    """Return what a prompt's cache on a node with a free slot saves, less what its load costs."""
+    """Return what a prompt's cache on a node with a free slot saves, less what its load costs.
+
+    `more_running` is by how many more requests it runs than the idlest.
+    """
     saved_s = float(cached_tokens) * token_s
-    more = float(len(node.leases) - least_running)
+    more = float(more_running)
     if more > 0.0:
         services = CROWD * more
         if more > SPREAD_SLOTS:
-            services += (more - SPREAD_SLOTS) / float(node.slots)
+            services += (more - SPREAD_SLOTS) / float(slots)
         saved_s -= services * service_s
     return saved_s

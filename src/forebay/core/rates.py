@@ -34,253 +34,77 @@ with empty buckets (`KeysUsed.minute_is_used`): too slow for a minute rather tha
 
 from __future__ import annotations
 
-from math import inf
 from typing import TYPE_CHECKING, Final
 
-from forebay.core.actions import RateStatus
-from forebay.core.fairness import Account, WaitQueue
+from forebay.core.fairness import (
+    account_of,
+    change_weight,
+    charge,
+    correct,
+    drop,
+    join,
+    rejoin,
+    take,
+)
+from forebay.core.key_rates import (
+    bucket_wait_s,
+    change_limits,
+    charge_claim,
+    count_today,
+    empty_buckets,
+    is_full,
+    lines_in_order,
+    note_owed,
+    owed_up_to,
+    status_of,
+)
 from forebay.core.options import KeyLimits
+from forebay.core.records import NEVER_S, Account, KeyRate, ParkedLine
 from forebay.core.sizes import TOKENS_MAX
 
 if TYPE_CHECKING:
-    from forebay.core.book import Tally
+    from forebay.core.actions import RateStatus
     from forebay.core.cluster import Cluster
-    from forebay.core.dispatch import Dispatch
-    from forebay.core.entries import Entry, User
     from forebay.core.events import Arrived, KeysUsed
+    from forebay.core.lines import Lines
+    from forebay.core.records import Claim, Entry, User, WaitQueue
+    from forebay.core.tally import Tally
     from forebay.core.timers import TimerQueue
 
-MINUTE_S: Final = 60.0
 DAY_S: Final = 86_400.0
-NEVER_S: Final = inf
 LAST: Final = 1 << 62
 """The place of a newcomer: behind all."""
 NOTHING: Final = (0, 0.0)
 WAKE_S_MIN: Final = 0.001
 """A wake-up is never now, whatever the rounding: nothing may be due for ever in one step."""
-ROUNDING: Final = 1e-9
-"""The part of a bucket that may be missing: a wake-up at the computed moment must find enough."""
 SWEEP_SLACK: Final = 64
 IDLE_ROOMS_MAX: Final = 1_000
 """Keys with a cap that are remembered while nothing of theirs is unfinished."""
-
-
-class Bucket:
-    """What may be started in a minute."""
-
-    __slots__ = ("_at_s", "_level", "capacity")
-
-    def __init__(self, capacity: int, now_s: float) -> None:
-        self.capacity = float(capacity)
-        self._level = self.capacity  # at that time; below 0 is a debt, of at most one bucket
-        self._at_s = now_s
-
-    def level(self, now_s: float) -> float:
-        level = self._level + (now_s - self._at_s) * self.capacity / MINUTE_S
-        return level if level < self.capacity else self.capacity
-
-    def take(self, amount: float, now_s: float) -> float:
-        """Take something out, or put it back (below 0); return how much that was."""
-        before = self.level(now_s)
-        self._set(before - amount, now_s)
-        return before - self._level
-
-    def empty(self, now_s: float) -> None:
-        self._set(min(0.0, self.level(now_s)), now_s)
-
-    def resize(self, capacity: int, now_s: float) -> None:
-        """Change the limit; what was used of the last minute stays used."""
-        level = self.level(now_s) + max(0.0, capacity - self.capacity)
-        self.capacity = float(capacity)
-        self._set(level, now_s)
-
-    def wait_s(self, amount: float, ahead: float, now_s: float) -> float:
-        """Return when it has that much, or is full, after `ahead` has been taken out."""
-        missing = ahead + min(amount, self.capacity) - self.level(now_s)
-        if missing <= ROUNDING * self.capacity:
-            return 0.0
-        return missing * MINUTE_S / self.capacity
-
-    def reset_s(self, now_s: float) -> float:
-        """Return when it is full again if nothing more starts."""
-        return (self.capacity - self.level(now_s)) * MINUTE_S / self.capacity
-
-    def _set(self, level: float, now_s: float) -> None:
-        self._level, self._at_s = max(-self.capacity, min(level, self.capacity)), now_s
-
-
-class ParkedLine(WaitQueue):
-    """The parked entries of one key in one queue; its users take turns here as they do there."""
-
-    __slots__ = ("_accounts", "gated", "offer", "queue")
-
-    def __init__(self, queue: WaitQueue, gated: bool) -> None:
-        super().__init__(queue.lane, queue.rank, queue.burst)
-        self.queue = queue
-        self.gated = gated  # whether its entries wait for `max_running`, too
-        self.offer: Entry | None = None  # the one that was put back, until it starts or ends
-        self._accounts: dict[User, Account] = {}
-
-    def account_of(self, user: User, weight: float) -> Account:
-        """Return the user's standing in this line; it ends with the line."""
-        accounts = self._accounts
-        account = accounts.get(user)
-        if account is None:
-            if len(accounts) > 2 * self.waiting + SWEEP_SLACK:
-                floor = self.clock - self.burst
-                kept = {u: a for u, a in accounts.items() if a.live or a.counter > floor}
-                self._accounts = accounts = kept
-            account = accounts[user] = Account(user, self.clock - self.burst, weight)
-        elif account.weight != weight:
-            self.change_weight(account, weight)
-        return account
-
-    def _count_size(self, entry: Entry) -> None:
-        """Count nothing: it waits in no queue."""
-        entry.size = None
-
-
-class Claim:
-    """What one entry takes of its key's rate."""
-
-    __slots__ = (
-        "charged", "gated", "line", "parked", "parked_s", "rank", "rate", "taken", "tokens",
-        "was_parked",
-    )  # fmt: skip
-
-    def __init__(self, rate: KeyRate, tokens: float, gated: bool) -> None:
-        self.rate = rate
-        self.tokens = tokens  # as estimated, then as used
-        self.taken = 0.0  # of them, out of the bucket: less where it would be in debt for more
-        self.gated = gated  # a job or a prompt of a key that has a cap: counted once it is charged
-        self.parked_s = 0.0  # since when it is parked
-        self.charged = False
-        self.rank = -1  # of the class in which it is counted as waiting; -1 while it is not
-        self.line: ParkedLine | None = None  # where it is parked, or was before it was put back
-        self.parked = False
-        self.was_parked = False  # at any time
-
-
-class KeyRate:
-    """One key with limits: its buckets, what counts against its cap, and what waits for them."""
-
-    __slots__ = (
-        "_owed", "_requests", "_tokens", "_tokens_owed", "calls", "held", "key", "limits", "lines",
-        "running_max", "seq", "tickets", "used_today", "wake_s",
-    )  # fmt: skip
-
-    def __init__(self, key: str, seq: int, limits: KeyLimits, ranks: int, now_s: float) -> None:
-        self.key = key
-        self.seq = seq  # in which order keys became known
-        self.used_today = 0.0
-        self.wake_s = NEVER_S  # when it will be looked at again
-        # Those that are not empty, or whose offer waits; by queue, and whether they are gated.
-        self.lines: dict[tuple[WaitQueue, bool], ParkedLine] = {}
-        self.running_max = 0  # its cap, as last told
-        self.held = 0  # what counts against that
-        self.calls = 0  # of its live calls and prompts, those that wait
-        self.tickets = 0  # everything unfinished
-        self._owed = [0] * ranks  # entries of each class that wait and are not charged
-        self._tokens_owed = [0.0] * ranks
-        self._requests: Bucket | None = None
-        self._tokens: Bucket | None = None
-        self.change(limits, now_s)
-
-    def change(self, limits: KeyLimits, now_s: float) -> None:
-        self.limits = limits
-        self._requests = _resized(self._requests, limits.requests_per_minute, now_s)
-        self._tokens = _resized(self._tokens, limits.tokens_per_minute, now_s)
-
-    def is_full(self, rank: int) -> bool:
-        """Say whether its cap keeps a prompt, or a job by its rank, from starting now."""
-        return self.held >= self.running_max or (self.calls > 0 and rank == len(self._owed) - 1)
-
-    def empty(self, now_s: float) -> None:
-        for bucket in (self._requests, self._tokens):
-            if bucket is not None:
-                bucket.empty(now_s)
-
-    def charge(self, claim: Claim, requests: int, tokens: float, now_s: float) -> None:
-        """Charge a start, or correct what it was charged to so many tokens in all."""
-        if self._requests is not None and requests:
-            self._requests.take(requests, now_s)
-        due = tokens - claim.taken
-        claim.taken += self._tokens.take(due, now_s) if self._tokens is not None else due
-        self.count_today(tokens - claim.tokens if claim.charged else tokens)
-        claim.tokens, claim.charged = tokens, True
-
-    def count_today(self, tokens: float) -> None:
-        self.used_today = max(0.0, self.used_today + tokens)
-
-    def owe(self, rank: int, requests: int, tokens: float) -> None:
-        """Count an entry that waits and is not charged, or does so no more (below 0)."""
-        self._owed[rank] += requests
-        self._tokens_owed[rank] += tokens
-
-    def owed(self, rank: int) -> tuple[int, float]:
-        """Return the entries of the classes up to one that wait and are not charged."""
-        return sum(self._owed[: rank + 1]), sum(self._tokens_owed[: rank + 1])
-
-    def wait_s(
-        self, tokens: float, ahead: tuple[int, float], day_left_s: float, now_s: float
-    ) -> float:
-        """Return when the buckets allow one of so many tokens, after those ahead of it."""
-        requests_ahead, tokens_ahead = ahead
-        wait_s = 0.0
-        if self._requests is not None:
-            wait_s = self._requests.wait_s(1.0, requests_ahead, now_s)
-        if self._tokens is not None:
-            wait_s = max(wait_s, self._tokens.wait_s(tokens, tokens_ahead, now_s))
-        limit, used = self.limits.tokens_per_day, self.used_today + tokens_ahead
-        if limit and used > 0.0 and used + tokens > limit:
-            wait_s = max(wait_s, day_left_s)
-        return wait_s
-
-    def status(self, day_left_s: float, now_s: float) -> RateStatus:
-        limits, requests, tokens = self.limits, self._requests, self._tokens
-        left = reset_s = tokens_reset_s = 0.0
-        if requests is not None:
-            left, reset_s = requests.level(now_s), requests.reset_s(now_s)
-        limit, tokens_left = limits.tokens_per_minute, 0.0
-        if tokens is not None:
-            tokens_left, tokens_reset_s = tokens.level(now_s), tokens.reset_s(now_s)
-        day_left = limits.tokens_per_day - self.used_today
-        if limits.tokens_per_day and (tokens is None or day_left < tokens_left):
-            limit, tokens_left, tokens_reset_s = limits.tokens_per_day, day_left, day_left_s
-        return RateStatus(
-            limits.requests_per_minute, max(0, int(left + ROUNDING)), reset_s,
-            limit, max(0, int(tokens_left + ROUNDING)), tokens_reset_s,
-        )  # fmt: skip
-
-    def lines_in_order(self) -> list[tuple[int, int, ParkedLine, Entry]]:
-        """Return the lines that wait for the buckets, and their heads, the next one first."""
-        waiting = []
-        for line in self.lines.values():
-            closed = line.offer is not None or (line.gated and self.is_full(line.rank))
-            head = None if closed else line.best()
-            if head is not None:
-                waiting.append((line.rank, head.seq, line, head))
-        if len(waiting) > 1:
-            waiting.sort(key=lambda one: one[:2])
-        return waiting
 
 
 class Rates:
     """The keys that have limits, and what of theirs waits for them."""
 
     __slots__ = (
-        "_cluster", "_day_ends_s", "_dispatch", "_job_rank", "_seen", "_tally", "_timers", "capped",
+        "_cluster",
+        "_day_ends_s",
+        "_job_rank",
+        "_lines",
+        "_seen",
+        "_tally",
+        "_timers",
+        "capped",
         "paced",
     )  # fmt: skip
 
     def __init__(
-        self, cluster: Cluster, dispatch: Dispatch, timers: TimerQueue, tally: Tally, job_rank: int
+        self, cluster: Cluster, lines: Lines, timers: TimerQueue, tally: Tally, job_rank: int
     ) -> None:
         self.paced: dict[str, KeyRate] = {}  # keys with rates
         self.capped: dict[str, KeyRate] = {}  # keys with a cap; the same where one has both
         self._day_ends_s = NEVER_S  # while nobody has said when, it is a day from the first limit
         self._cluster = cluster
-        self._dispatch = dispatch
+        self._lines = lines
         self._timers = timers
         self._tally = tally
         self._job_rank = job_rank
@@ -295,11 +119,11 @@ class Rates:
         changed: list[KeyRate] = []
         for key in [key for key in self.paced if not limits.get(key)]:
             changed.append(self.paced.pop(key))
-            changed[-1].change(KeyLimits(), now_s)
+            change_limits(changed[-1], KeyLimits(), now_s)
         for key, asked in limits.items():
             known = self.paced.get(key) or self.capped.get(key)
             if known is not None:
-                known.change(asked, now_s)
+                change_limits(known, asked, now_s)
                 changed.append(known)
             elif asked:
                 known = self._new(key, asked, now_s)
@@ -310,7 +134,9 @@ class Rates:
 
     def _new(self, key: str, limits: KeyLimits, now_s: float) -> KeyRate:
         self._seen += 1
-        return KeyRate(key, self._seen, limits, self._job_rank + 1, now_s)
+        rate = KeyRate(key, self._seen, limits, self._job_rank + 1)
+        change_limits(rate, limits, now_s)
+        return rate
 
     def note_usage(self, event: KeysUsed, now_s: float) -> None:
         """Count what others know of: never less than what is counted here."""
@@ -322,7 +148,7 @@ class Rates:
         for rate in self.paced.values():
             rate.used_today = max(rate.used_today, event.tokens_today.get(rate.key, 0))
             if event.minute_is_used:
-                rate.empty(now_s)
+                empty_buckets(rate, now_s)
         for rate in self.paced.values():
             self.offer(rate, now_s)
 
@@ -374,25 +200,25 @@ class Rates:
     ) -> bool:
         """Say whether a newcomer is within its key's limits, and none of the key goes before it."""
         gated = arrival.key_running_max > 0 and (arrival.job or arrival.patient)
-        if (queue, gated) in rate.lines or (gated and rate.is_full(queue.rank)):
+        if (queue, gated) in rate.lines or (gated and is_full(rate, queue.rank)):
             return False
         return not self._holds_back(rate, tokens, queue.rank, LAST, now_s)
 
     def newcomer_wait_s(self, rate: KeyRate, tokens: float, rank: int, now_s: float) -> float:
         """Return when a newcomer could start at best, behind those of its key that wait."""
-        return rate.wait_s(tokens, rate.owed(rank), self._day_left_s(now_s), now_s)
+        return bucket_wait_s(rate, tokens, owed_up_to(rate, rank), self._day_left_s(now_s), now_s)
 
     def wait_s(self, entry: Entry, ahead: int, now_s: float) -> float:
         """Return when an entry could start at best that has so many of its key before it."""
         claim = entry.claim
-        if claim is None or claim.charged:
+        if claim is None or claim.charged or claim.rank is None:
             return 0.0
-        waiting, tokens = claim.rate.owed(claim.rank)
+        waiting, tokens = owed_up_to(claim.rate, claim.rank)
         before = (ahead, tokens * ahead / max(1, waiting))
-        return claim.rate.wait_s(claim.tokens, before, self._day_left_s(now_s), now_s)
+        return bucket_wait_s(claim.rate, claim.tokens, before, self._day_left_s(now_s), now_s)
 
     def status(self, rate: KeyRate, now_s: float) -> RateStatus:
-        return rate.status(self._day_left_s(now_s), now_s)
+        return status_of(rate, self._day_left_s(now_s), now_s)
 
     # -- what happens to entries
 
@@ -414,9 +240,9 @@ class Rates:
         if claim is None or claim.charged or self._is_next(entry, claim, now_s):
             return False
         queue = entry.queue
-        queue.take(entry)
+        take(queue, entry)
         self._park(entry, claim, now_s)
-        self._dispatch.note_leave(queue)
+        self._lines.note_leave(queue)
         return True
 
     def start(self, entry: Entry, claim: Claim, now_s: float) -> RateStatus:
@@ -426,9 +252,9 @@ class Rates:
         if not claim.charged:
             if claim.gated:
                 rate.held += 1
-            rate.charge(claim, 1, claim.tokens, now_s)
+            charge_claim(rate, claim, 1, claim.tokens, now_s)
             self._forget_waiting(entry, claim)
-        status = rate.status(day_left_s, now_s)
+        status = status_of(rate, day_left_s, now_s)
         self.offer(rate, now_s)
         return status
 
@@ -438,7 +264,7 @@ class Rates:
         if claim.gated:  # what has started counts until its end
             claim.rate.held += 1
         if runs:
-            claim.rate.count_today(claim.tokens)
+            count_today(claim.rate, claim.tokens)
         else:
             claim.tokens = 0.0
         claim.taken = claim.tokens
@@ -451,12 +277,12 @@ class Rates:
         prompt = entry.arrival.prompt_tokens if prompt < 0 else prompt
         real = float(min(prompt, TOKENS_MAX) + min(output, TOKENS_MAX))
         self._day_left_s(now_s)
-        claim.rate.charge(claim, 0, real, now_s)
+        charge_claim(claim.rate, claim, 0, real, now_s)
         self.offer(claim.rate, now_s)
 
     def refund(self, claim: Claim, now_s: float) -> None:
         """Take a start back that used nothing."""
-        claim.rate.charge(claim, -1, 0.0, now_s)
+        charge_claim(claim.rate, claim, -1, 0.0, now_s)
         self.offer(claim.rate, now_s)
 
     def leave(self, entry: Entry, claim: Claim, now_s: float) -> None:
@@ -464,7 +290,7 @@ class Rates:
         self.leave_line(entry, claim, now_s)
         self._forget_waiting(entry, claim)
         if claim.charged:
-            claim.rate.charge(claim, 0, 0.0, now_s)
+            charge_claim(claim.rate, claim, 0, 0.0, now_s)
         self.offer(claim.rate, now_s)
 
     def leave_line(self, entry: Entry, claim: Claim, now_s: float) -> bool:
@@ -474,7 +300,7 @@ class Rates:
             return False
         was_parked = claim.parked
         if was_parked:
-            line.drop(entry)
+            drop(line, entry)
             self._count_parked(entry, claim, now_s, parked=False)
         self._close_line(entry, claim, line)
         return was_parked
@@ -484,8 +310,8 @@ class Rates:
         wake_s = NEVER_S
         if rate.lines:
             day_left_s = self._day_left_s(now_s)
-            for _, _, line, head in rate.lines_in_order():
-                wait_s = rate.wait_s(_claim(head).tokens, NOTHING, day_left_s, now_s)
+            for _, _, line, head in lines_in_order(rate):
+                wait_s = bucket_wait_s(rate, _claim(head).tokens, NOTHING, day_left_s, now_s)
                 if wait_s > 0.0:
                     wake_s = now_s + max(wait_s, WAKE_S_MIN)
                     break
@@ -499,14 +325,14 @@ class Rates:
 
     def _holds_back(self, rate: KeyRate, tokens: float, rank: int, seq: int, now_s: float) -> bool:
         """Say whether the buckets, or a line that comes first, keep one from starting."""
-        if rate.wait_s(tokens, NOTHING, self._day_left_s(now_s), now_s) > 0.0:
+        if bucket_wait_s(rate, tokens, NOTHING, self._day_left_s(now_s), now_s) > 0.0:
             return True
-        first = rate.lines_in_order()
+        first = lines_in_order(rate)
         return bool(first) and first[0][:2] < (rank, seq)
 
     def _is_next(self, entry: Entry, claim: Claim, now_s: float) -> bool:
         rank, seq = entry.queue.rank, entry.seq
-        if claim.gated and claim.rate.is_full(rank):
+        if claim.gated and is_full(claim.rate, rank):
             return False
         return not self._holds_back(claim.rate, claim.tokens, rank, seq, now_s)
 
@@ -515,12 +341,12 @@ class Rates:
         line = rate.lines.get((queue, claim.gated))
         if line is None:
             line = rate.lines[queue, claim.gated] = ParkedLine(queue, claim.gated)
-        entry.account = account = line.account_of(entry.user, entry.arrival.weight)
+        entry.account = account = _account_in(line, entry.user, entry.arrival.weight)
         if line.offer is entry:  # it did not start after all
             line.offer = None
-            line.correct(account, -entry.price / account.weight)
+            correct(line, account, -entry.price / account.weight)
         claim.line = line
-        line.join(entry)
+        join(line, entry)
         self._count_parked(entry, claim, now_s, parked=True)
         if not claim.was_parked and rate.limits:
             claim.was_parked = True
@@ -530,20 +356,20 @@ class Rates:
     def _put_back(self, line: ParkedLine, entry: Entry, now_s: float) -> None:
         """Let the head of a line stand in its queue again, at its old place."""
         claim, queue = _claim(entry), line.queue
-        line.take(entry)
-        line.charge(entry.account, entry.price / entry.account.weight)
+        take(line, entry)
+        charge(line, entry.account, entry.price / entry.account.weight)
         line.offer = entry
         self._count_parked(entry, claim, now_s, parked=False)
-        entry.account = queue.account_of(entry.user, entry.arrival.weight)
+        entry.account = account_of(queue, entry.user, entry.arrival.weight)
         if entry.charged_on is None:
-            queue.join(entry)
+            join(queue, entry)
         else:  # it was passed over, when it was its turn
-            queue.rejoin(entry)
-        self._dispatch.note_join(queue, now_s, now_s)
-        open_nodes, short = self._cluster.open, self._dispatch.short
+            rejoin(queue, entry)
+        self._lines.note_join(queue, now_s, now_s)
+        open_nodes, short = self._cluster.open, self._lines.short
         for name, node in queue.lane.nodes.items():
             if name in open_nodes or name in short:
-                self._dispatch.stale[name] = node
+                self._lines.stale[name] = node
 
     def _close_line(self, entry: Entry, claim: Claim, line: ParkedLine) -> None:
         claim.line = None
@@ -566,26 +392,32 @@ class Rates:
             self._timers.add(entry.deadline_s, "deadline", entry)
 
     def _count_waiting(self, claim: Claim, rank: int) -> None:
-        if claim.rank >= 0:
-            claim.rate.owe(claim.rank, -1, -claim.tokens)
-        claim.rate.owe(rank, 1, claim.tokens)
+        if claim.rank is not None:
+            note_owed(claim.rate, claim.rank, -1, -claim.tokens)
+        note_owed(claim.rate, rank, 1, claim.tokens)
         claim.rank = rank
 
     def _forget_waiting(self, entry: Entry, claim: Claim) -> None:
-        if claim.rank >= 0:
-            claim.rate.owe(claim.rank, -1, -claim.tokens)
-            claim.rank = -1
+        if claim.rank is not None:
+            note_owed(claim.rate, claim.rank, -1, -claim.tokens)
+            claim.rank = None
         if claim.line is not None:
             self._close_line(entry, claim, claim.line)
 
 
-def _resized(bucket: Bucket | None, capacity: int, now_s: float) -> Bucket | None:
-    if not capacity:
-        return None
-    if bucket is None:
-        return Bucket(capacity, now_s)
-    bucket.resize(capacity, now_s)
-    return bucket
+def _account_in(line: ParkedLine, user: User, weight: float) -> Account:
+    """Return the user's standing in this line; it ends with the line."""
+    accounts = line.accounts
+    account = accounts.get(user)
+    if account is None:
+        if len(accounts) > 2 * line.waiting + SWEEP_SLACK:
+            floor = line.clock - line.burst
+            kept = {u: a for u, a in accounts.items() if a.live or a.counter > floor}
+            line.accounts = accounts = kept
+        account = accounts[user] = Account(user, line.clock - line.burst, weight)
+    elif account.weight != weight:
+        change_weight(line, account, weight)
+    return account
 
 
 def _claim(entry: Entry) -> Claim:

@@ -1,7 +1,7 @@
 """The scheduler: events in, actions out. Does no I/O and never reads a clock.
 
 Order of choice: priority class -> lane -> user -> node. `Arrivals` decides about
-newcomers; everything that frees a slot asks `Dispatch` for the next entry until the node is full
+newcomers; everything that frees a slot asks `dispatch` for the next entry until the node is full
 or nothing fits. A node is *open* only while nothing that waits could use its free slot, so that a
 newcomer who finds an open node may go straight to it.
 
@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forebay.core import memory
 from forebay.core.actions import Abort, Reject
 from forebay.core.arrivals import REASONS, Arrivals
-from forebay.core.book import Book
+from forebay.core.dispatch import fill, fill_open, fill_stale, release_hold, release_holds
 from forebay.core.events import (
     Arrived,
     Audited,
@@ -36,8 +37,16 @@ from forebay.core.events import (
     ShutDown,
     Ticked,
 )  # fmt: skip
-from forebay.core.nodes import BROKEN_OFF_S, NOTICE_S, is_excused
+from forebay.core.nodes import (
+    BROKEN_OFF_S,
+    NOTICE_S,
+    add_strike,
+    has_room,
+    is_excused,
+    note_outcome,
+)
 from forebay.core.options import Options
+from forebay.core.tickets import Book
 from forebay.core.view import audit, describe, snapshot
 from forebay.errors import NotAllowed
 
@@ -47,9 +56,7 @@ if TYPE_CHECKING:
 
     from forebay.core.actions import Action
     from forebay.core.cluster import Reaches
-    from forebay.core.entries import Entry
-    from forebay.core.nodes import Node
-    from forebay.core.rates import Claim
+    from forebay.core.records import Claim, Entry, Node
     from forebay.core.timers import Due
 
     ClusterEvent: TypeAlias = (
@@ -120,8 +127,8 @@ class Scheduler:
             self._finish(event)
         else:
             self._handle_other(event)
-        if book.dispatch.stale or now_s >= book.timers.next_s:
-            book.fill_stale()
+        if book.lines.stale or now_s >= book.timers.next_s:
+            fill_stale(book)
             self._run_due()
         return actions
 
@@ -211,9 +218,9 @@ class Scheduler:
         else:
             tally.failed += 1
         if event.strike or node.strikes:
-            node.note_end(entry.arrival.user, event, book.now_s)
+            note_outcome(node, entry.arrival.user, event, book.now_s)
         book.end(entry, "finish")
-        book.fill(node)
+        fill(book, node)
 
     def _learn_tokens(self, entry: Entry, event: Finished, service_s: float) -> None:
         lane = entry.queue.lane
@@ -235,14 +242,14 @@ class Scheduler:
 
     def _add_service(self, entry: Entry, node: Node, service_s: float) -> None:
         """Count a service time where a model was loaded: the load is no part of it."""
-        measured_s = node.end_run(entry, service_s, self._book.now_s)
+        measured_s = memory.end_run(node, entry, service_s, self._book.now_s)
         if measured_s is not None and measured_s > 0.0:
             times = entry.queue.lane.times
             is_first = times.mean_s() is None
             times.add(measured_s, entry.arrival.prompt_tokens)
             self._book.tally.service.append(measured_s)
             if is_first:
-                node.learn_load()
+                memory.learn_load(node)
 
     def _cancel(self, event: Cancelled) -> None:
         book = self._book
@@ -260,7 +267,7 @@ class Scheduler:
         if entry.claim is not None:
             self._settle_rate(entry, entry.claim, event)
         book.end(entry, "cancel")
-        book.fill(node)
+        fill(book, node)
 
     def _return(self, event: Returned) -> None:
         """Put an entry back into its old place, at its old age, off the node that failed it."""
@@ -273,7 +280,7 @@ class Scheduler:
         book.charging.refund_class(entry, node)
         book.tally.returned += 1
         if event.strike:
-            node.strike(entry.arrival.user, book.now_s)
+            add_strike(node, entry.arrival.user, book.now_s)
         if event.exclude:
             entry.excluded |= {node.name}
         book.rejoin_queue(entry)
@@ -282,8 +289,8 @@ class Scheduler:
         elif entry.wait_left_s <= 0.0 and not entry.arrival.job:
             book.expire([entry])
         else:
-            book.fill_open(entry.queue.lane, entry)
-        book.fill(node)
+            fill_open(book, entry.queue.lane, entry)
+        fill(book, node)
         if self._is_waiting(entry.id):
             book.count_enqueued(entry)
 
@@ -327,7 +334,7 @@ class Scheduler:
             if isinstance(event, Cancelled) and self._is_waiting(event.id):
                 self._cancel(event)
             self._let_go(due)
-            book.fill_stale()
+            fill_stale(book)
 
     def _let_go(self, due: Due) -> None:
         """Let those be looked at again that time has changed something for."""
@@ -337,7 +344,7 @@ class Scheduler:
                 book.promote(entry)
         for entry in due.released:
             if entry.held_on is not None:
-                book.release_hold(entry)
+                release_hold(book, entry)
         for rate in due.rates:
             book.rates.offer(rate, book.now_s)
         for node in due.nodes:
@@ -361,23 +368,23 @@ class Scheduler:
         node.wake_s = 0.0
         if book.now_s < node.rest_until_s:
             book.timers.wake(node, node.rest_until_s, book.now_s)
-        book.fill(node)
+        fill(book, node)
 
     def _change_node(self, event: NodeChanged) -> None:
         book = self._book
         before = book.cluster.nodes.get(event.name)
         was_up = before is not None and before.state == "online"
         node = book.cluster.change(event, book.now_s)
-        book.dispatch.short.pop(event.name, None)
+        book.lines.short.pop(event.name, None)
         if event.state == "online":
-            book.cluster.readmit(node, book.reaches)
+            book.cluster.readmit(node)
             if not was_up:
                 self._run_with_fallbacks()
         elif node.held:
-            book.release_holds(node)
+            release_holds(book, node)
         if book.cluster.unlisted:
             self._refuse_unlisted()
-        book.fill(node)
+        fill(book, node)
 
     def _run_with_fallbacks(self) -> None:
         """Let those run with another model whose own has no node, now that one has come up."""
@@ -394,9 +401,9 @@ class Scheduler:
 
     def _remove_node(self, name: str) -> None:
         node = self._book.cluster.remove(name)
-        self._book.dispatch.short.pop(name, None)
+        self._book.lines.short.pop(name, None)
         if node is not None and node.held:
-            self._book.release_holds(node)
+            release_holds(self._book, node)
         if self._book.cluster.unlisted:
             self._refuse_unlisted()
 
@@ -433,8 +440,8 @@ class Scheduler:
         if node is None:
             return
         node.lent = max(0, node.lent + event.change)
-        if node.removed or node.has_room():
-            book.fill(node)
+        if node.removed or has_room(node):
+            fill(book, node)
         else:
             book.cluster.open.pop(node.name, None)
 

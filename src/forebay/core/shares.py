@@ -21,51 +21,44 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from forebay.core.fairness import WaitQueue
+    from forebay.core.records import Shares, WaitQueue
 
 
-class Shares:
-    """One node's virtual times."""
+def tag_of(shares: Shares, queue: WaitQueue, counter: float) -> float:
+    """Return where a head of that queue stands in this node's time."""
+    clock = shares.clocks[queue.rank]
+    tag = counter + shares.offsets.get(queue, 0.0)
+    if tag < clock:
+        shares.offsets[queue] = clock - counter
+        return clock
+    if tag > clock + queue.charge_max:
+        tag = clock + queue.charge_max
+        shares.offsets[queue] = tag - counter
+    return tag
 
-    __slots__ = ("class_clock", "class_tags", "clocks", "offsets")
 
-    def __init__(self, ranks: int) -> None:
-        self.clocks = [0.0] * ranks
-        self.offsets: dict[WaitQueue, float] = {}
-        self.class_clock = 0.0
-        self.class_tags = [0.0] * ranks
+def note_dispatch(shares: Shares, queue: WaitQueue, start: float) -> None:
+    """Advance the clock of the class to what was just dispatched."""
+    rank = queue.rank
+    tag = start + shares.offsets[queue] if queue in shares.offsets else start
+    clock = shares.clocks[rank]
+    if tag < clock or tag > clock + queue.charge_max:
+        tag = tag_of(shares, queue, start)
+    shares.clocks[rank] = tag
 
-    def tag(self, queue: WaitQueue, counter: float) -> float:
-        """Return where a head of that queue stands in this node's time."""
-        clock = self.clocks[queue.rank]
-        tag = counter + self.offsets.get(queue, 0.0)
-        if tag < clock:
-            self.offsets[queue] = clock - counter
-            return clock
-        if tag > clock + queue.charge_max:
-            tag = clock + queue.charge_max
-            self.offsets[queue] = tag - counter
-        return tag
 
-    def note_dispatch(self, queue: WaitQueue, start: float) -> None:
-        """Advance the clock of the class to what was just dispatched."""
-        rank = queue.rank
-        tag = start + self.offsets[queue] if queue in self.offsets else start
-        clock = self.clocks[rank]
-        if tag < clock or tag > clock + queue.charge_max:
-            tag = self.tag(queue, start)
-        self.clocks[rank] = tag
+def classes_in_order(shares: Shares, ranks: Sequence[int]) -> list[int]:
+    """Sort the classes by what they are owed; ties go to the more urgent."""
+    return sorted(ranks, key=lambda rank: (max(shares.class_tags[rank], shares.class_clock), rank))
 
-    def order(self, ranks: Sequence[int]) -> list[int]:
-        """Sort the classes by what they are owed; ties go to the more urgent."""
-        return sorted(ranks, key=lambda rank: (max(self.class_tags[rank], self.class_clock), rank))
 
-    def charge_class(self, rank: int, amount: float) -> None:
-        """Charge a class for a dispatch; `amount` is the cost over the class's weight."""
-        start = max(self.class_tags[rank], self.class_clock)
-        self.class_clock = start
-        self.class_tags[rank] = start + amount
+def charge_class(shares: Shares, rank: int, amount: float) -> None:
+    """Charge a class for a dispatch; `amount` is the cost over the class's weight."""
+    start = max(shares.class_tags[rank], shares.class_clock)
+    shares.class_clock = start
+    shares.class_tags[rank] = start + amount
 
-    def correct_class(self, rank: int, amount: float) -> None:
-        """Add to a class's tag, or give back, never behind the clock."""
-        self.class_tags[rank] = max(self.class_tags[rank] + amount, self.class_clock)
+
+def correct_class(shares: Shares, rank: int, amount: float) -> None:
+    """Add to a class's tag, or give back, never behind the clock."""
+    shares.class_tags[rank] = max(shares.class_tags[rank] + amount, shares.class_clock)

@@ -33,13 +33,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-if TYPE_CHECKING:
-    from forebay.core.entries import Entry
-    from forebay.core.fairness import WaitQueue
-    from forebay.core.nodes import Node
-    from forebay.core.options import Options
+from forebay.core import memory
+from forebay.core.fairness import best, first_returned
+from forebay.core.records import NEVER_S
 
-NEVER_S: Final = float("inf")
+if TYPE_CHECKING:
+    from forebay.core.options import Options
+    from forebay.core.records import Entry, Node, WaitQueue
+
 LAST_CALL_SLACK_S: Final = 2.0
 """A service may last a little longer than nine tenths of the others did."""
 
@@ -64,7 +65,7 @@ def has_room(node: Node) -> bool:
 
 def may_load(node: Node) -> bool:
     """Say whether a cold model can be loaded now: there is room, or an idle model to put out."""
-    return has_room(node) or node.victim() not in node.leases.values()
+    return has_room(node) or memory.victim(node) not in node.leases.values()
 
 
 def goes_before(node: Node, rank: int, options: Options) -> bool:
@@ -96,13 +97,16 @@ def resident(
     `classes` and `jobs` as for `next_swap`. Jobs leave it its residence in any case: its users may
     only be thinking.
     """
-    model = node.victim()
-    drain_s = node.drain_s(model, now_s)
+    model = memory.victim(node)
+    drain_s = memory.drain_s(node, model, now_s)
     if not jobs and not any(one.lane.model == model for queues in classes for one in queues):
         loads = model in node.leases.values()  # who wants it may join until it is ready
-        free_s = max(now_s, node.loaded_since_s(model)) if loads else now_s
+        free_s = max(now_s, memory.loaded_since_s(node, model)) if loads else now_s
         return Resident(model, free_s, free_s, drain_s)
-    since_s, stays_s = node.loaded_since_s(model), node.load_s * (1.0 / options.swap_share - 1.0)
+    since_s, stays_s = (
+        memory.loaded_since_s(node, model),
+        node.load_s * (1.0 / options.swap_share - 1.0),
+    )
     return Resident(model, since_s + stays_s / 2.0, since_s + stays_s, drain_s)
 
 
@@ -121,7 +125,7 @@ def next_swap(
     outgoing = resident(node, classes, jobs, now_s, options)
     again_s = NEVER_S
     for rival in rivals:
-        head = rival.queue.first_returned(node) or rival.queue.best()
+        head = first_returned(rival.queue, node) or best(rival.queue)
         if head is None or (not jobs and now_s + outgoing.drain_s >= head.deadline_s):
             continue  # it would be too late
         due_s = outgoing.ends_s
@@ -141,16 +145,18 @@ def next_swap(
 def _first_served_from_memory(node: Node, classes: list[list[WaitQueue]]) -> int:
     """Return the place of the first class that waits for a model in memory."""
     for place, queues in enumerate(classes):
-        if any(node.is_warm(queue.lane.model) for queue in queues):
+        if any(memory.is_warm(node, queue.lane.model) for queue in queues):
             return place
     return len(classes)
 
 
 def _last_call_s(node: Node, outgoing: Resident, rival: Rival, head: Entry, now_s: float) -> float:
     """Return from when on a head must have its turn; never, where it comes too late then."""
-    drain_s = node.service_s(outgoing.model, 0.9)
+    drain_s = memory.service_s(node, outgoing.model, 0.9)
     if drain_s is None:  # nothing measured: as long as it has run already, by rule of thumb
-        drain_s = max((now_s - run.since_s for run in node.running(outgoing.model)), default=0.0)
+        drain_s = max(
+            (now_s - run.since_s for run in memory.running_there(node, outgoing.model)), default=0.0
+        )
     call_s = head.deadline_s - drain_s - LAST_CALL_SLACK_S - rival.before_s
     call_s = max(call_s, outgoing.half_s)
     reached_s = max(call_s, now_s) + outgoing.drain_s + rival.before * node.load_s
@@ -160,10 +166,10 @@ def _last_call_s(node: Node, outgoing: Resident, rival: Rival, head: Entry, now_
 def in_turn(node: Node, classes: list[list[WaitQueue]]) -> list[Rival]:
     """Return the queues whose model is not in memory, the next in turn first."""
     cold = [
-        (place, is_warm_elsewhere(queue, node), node.left_s(queue.lane.model), queue)
+        (place, is_warm_elsewhere(queue, node), memory.left_s(node, queue.lane.model), queue)
         for place, queues in enumerate(classes)
         for queue in queues
-        if not node.is_warm(queue.lane.model)
+        if not memory.is_warm(node, queue.lane.model)
     ]
     cold.sort(key=lambda one: (*one[:3], one[3].unserved_since_s))
     rivals: list[Rival] = []
@@ -173,7 +179,7 @@ def in_turn(node: Node, classes: list[list[WaitQueue]]) -> list[Rival]:
         model = queue.lane.model
         if model not in before:
             before[model] = (len(before), taken_s)
-            taken_s += node.load_s + node.usual_service_s(model)
+            taken_s += node.load_s + memory.usual_service_s(node, model)
         rivals.append(Rival(queue, place, elsewhere, *before[model]))
     return rivals
 
@@ -182,7 +188,7 @@ def is_warm_elsewhere(queue: WaitQueue, node: Node) -> bool:
     """Say whether another node that is up has a queue's model in memory."""
     model = queue.lane.model
     return any(
-        other is not node and other.state == "online" and other.is_warm(model)
+        other is not node and other.state == "online" and memory.is_warm(other, model)
         for other in queue.lane.nodes.values()
     )
 
@@ -195,14 +201,16 @@ def earliest_s(
     `classes` as in `next_swap`; its own queue may be among them.
     """
     model = queue.lane.model
-    left_s = node.left_s(model)
-    before = {
+    left_s = memory.left_s(node, model)
+    before = dict.fromkeys(
         rival.queue.lane.model
         for rival in in_turn(node, classes)
         if rival.queue.rank < queue.rank
-        or (rival.queue.rank == queue.rank and node.left_s(rival.queue.lane.model) < left_s)
-    }
-    wait_s = sum(node.load_s + node.usual_service_s(other) for other in before - {model})
+        or (rival.queue.rank == queue.rank and memory.left_s(node, rival.queue.lane.model) < left_s)
+    )
+    wait_s = sum(
+        node.load_s + memory.usual_service_s(node, other) for other in before if other != model
+    )
     if has_room(node):
         return wait_s
     outgoing = resident(node, classes, False, now_s, options)

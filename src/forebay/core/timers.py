@@ -10,15 +10,13 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
-from forebay.core.entries import Entry
-from forebay.core.nodes import Node
+from forebay.core.records import NEVER_S, Entry, Node
 
 if TYPE_CHECKING:
-    from forebay.core.rates import KeyRate
+    from forebay.core.records import KeyRate
 
 Kind: TypeAlias = Literal["deadline", "promotion", "release", "wake", "rate"]
 SWEEP_SLACK: Final = 256
-NEVER_S: Final = float("inf")
 
 
 class Due(NamedTuple):

@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forebay.core.actions import Audit, Describe, Lease
+from forebay.core.lanes import waiting_in
 from forebay.core.positions import exact_place
 from forebay.core.snapshot import LaneView, NodeView, Snapshot, mean
+from forebay.core.tickets import total_wait_s
+from forebay.core.waits import last_wait_s, wait_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from forebay.core.arrivals import Arrivals
-    from forebay.core.book import Book
-    from forebay.core.entries import Entry
-    from forebay.core.lanes import Lane
-    from forebay.core.nodes import Node
+    from forebay.core.records import Entry, Lane, Node
+    from forebay.core.tickets import Book
 
 
 IDLE_LANES_MAX = 64
@@ -24,7 +25,7 @@ IDLE_LANES_MAX = 64
 
 def describe(book: Book, arrivals: Arrivals, entry: Entry) -> Describe:
     """Tell everything about one ticket."""
-    waited_s = entry.total_wait_s(book.now_s)
+    waited_s = total_wait_s(entry, book.now_s)
     if entry.state == "running":
         node = entry.node.name if entry.node is not None else None
         return Describe(
@@ -46,7 +47,7 @@ def describe(book: Book, arrivals: Arrivals, entry: Entry) -> Describe:
         position, header_s, p50_s, p90_s = arrivals.parked_outlook(entry, claim)
     else:
         place = exact_place(entry, book.options, book.charging.price, book.seq)
-        estimate = lane.wait_s(entry.queue, place, book.now_s, entry.size)
+        estimate = wait_s(lane, entry.queue, place, book.now_s, entry.size)
         position = place[0] + 1
         p50_s, p90_s, header_s = estimate[:3] if estimate is not None else (None, None, None)
     held_on = entry.held_on
@@ -113,7 +114,7 @@ def _shown(lanes: Iterable[Lane]) -> Iterator[Lane]:
 
 
 def _lane_view(lane: Lane, book: Book) -> LaneView:
-    waiting = lane.waiting()
+    waiting = waiting_in(lane)
     p50_s: float | None
     p90_s: float | None
     if not lane.slots:
@@ -121,7 +122,7 @@ def _lane_view(lane: Lane, book: Book) -> LaneView:
     elif waiting == lane.parked and any(name in book.cluster.open for name in lane.nodes):
         p50_s = p90_s = 0.0  # a newcomer would start at once
     else:
-        estimate = lane.last_wait_s(book.options.normal_rank(), book.now_s)
+        estimate = last_wait_s(lane, book.options.normal_rank(), book.now_s)
         p50_s, p90_s = estimate[:2] if estimate is not None else (None, None)
     return LaneView(
         lane.model, lane.family, waiting, len(lane.running), lane.slots, lane.times.mean_s(),

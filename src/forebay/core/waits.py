@@ -23,14 +23,18 @@ from math import floor, sqrt
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from forebay.core.estimates import MEDIAN
+from forebay.core.fairness import best, head_of
+from forebay.core.lanes import listing, waiting_above
+from forebay.core.records import NEVER_S
 
 if TYPE_CHECKING:
-    from forebay.core.fairness import Account, WaitQueue
-    from forebay.core.lanes import Lane
+    from forebay.core.records import Account, Lane, WaitQueue
     from forebay.core.sizes import Size
 
 SPAN_S: Final = 300.0
 """The pace is that of the last five minutes, or of twice the wait if that is longer."""
+LOADING_P90: Final = 1.5
+"""Loads of one model take about the same each time, but a file may have left the disk's cache."""
 UNMEASURED: Final = 10.0
 """So many starts at the mean service time are taken as seen before the first."""
 FAR: Final = 8
@@ -97,7 +101,7 @@ def _raw_s(
     lane = queue.lane
     slots = lane.slots or 1
     span_s = 2.0 * mean_s * ahead / slots
-    above = lane.waiting_above(queue) if queue.rank else 0
+    above = waiting_above(queue) if queue.rank else 0
     work_s, expected_s, starts, charged, travel, grown = queue.pace.last(
         span_s if span_s > SPAN_S else SPAN_S, slots, above, now_s, busy=queue.waiting > 0
     )
@@ -153,7 +157,50 @@ def _longest_s(queue: WaitQueue, account: Account | None, now_s: float, factor: 
     longest_s = queue.promises.longest_s()
     if longest_s <= 0.0:  # no wait has ended yet: as long as the lane has been seen to run
         longest_s = queue.lane.demand.known_s(now_s)
-    oldest = account.head() if account is not None and account.live else queue.best()
+    oldest = head_of(account) if account is not None and account.live else best(queue)
     if oldest is not None and now_s - oldest.since_s > longest_s:
         longest_s = now_s - oldest.since_s
     return factor * longest_s if longest_s > 0.0 else UNBOUNDED_S
+
+
+def wait_s(
+    lane: Lane, queue: WaitQueue, place: Place, now_s: float, mine: Size | None = None
+) -> Estimate | None:
+    """Return how long one would wait at a place in a queue of this lane.
+
+    `mine` is its own size, where it is counted among those that wait.
+    """
+    if not lane.is_up:
+        return _wait_for_loading_s(lane, place[0], now_s)
+    return estimate(queue, place, now_s, mine)
+
+
+def _wait_for_loading_s(lane: Lane, ahead: int, now_s: float) -> Estimate | None:
+    """Return the same where a node is loading: until it is ready, then those ahead."""
+    at_s, slots = NEVER_S, 1
+    for node in listing(lane):
+        if node.ready_at_s is not None and node.ready_at_s < at_s:
+            at_s, slots = node.ready_at_s, max(1, node.slots)
+    if at_s == NEVER_S:
+        return None
+    left_s = max(0.0, at_s - now_s)
+    wait_s = left_s + ahead / slots * (lane.times.mean_s() or 0.0)
+    return wait_s, wait_s * LOADING_P90, wait_s, 0.0, 0
+
+
+def last_wait_s(lane: Lane, rank: int, now_s: float) -> Estimate | None:
+    """Return the wait of one that came last in a class, behind all there and above."""
+    ahead = 0
+    for queue in lane.queues[: rank + 1]:
+        ahead += queue.waiting
+    return wait_s(lane, lane.queues[rank], (ahead, 0.0, 0.0, None), now_s)
+
+
+def newcomer_wait_s(lane: Lane, now_s: float) -> Estimate | None:
+    """Return the wait of one that came last, behind all that wait in the lane."""
+    waiting, longest = 0, lane.queues[0]
+    for queue in lane.queues[:-1]:
+        waiting += queue.waiting
+        if queue.waiting > longest.waiting:
+            longest = queue
+    return wait_s(lane, longest, (waiting, 0.0, 0.0, None), now_s)

@@ -1,4 +1,4 @@
-"""The scheduler's state, and the methods that change it. Every path goes through these.
+"""The life of a ticket: accept, wait, start, return, end. Every path goes through these.
 
 `lease` takes a lease and `release` gives it back, `enqueue` and `dequeue` change what waits, and
 `end` closes a ticket; each is called with the state it requires and changes it by the table.
@@ -6,20 +6,24 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
+from forebay.core import fairness, lanes, memory, nodes
 from forebay.core.actions import Expire, Route
 from forebay.core.bounds import Bounds
 from forebay.core.charging import Charging
 from forebay.core.cluster import Cluster
-from forebay.core.dispatch import Dispatch
-from forebay.core.entries import Entry, Users
+from forebay.core.fairness import account_of
+from forebay.core.lines import Lines
 from forebay.core.options import FROZEN_WHILE_RUNNING
-from forebay.core.rates import Claim, Rates
+from forebay.core.rates import Rates
+from forebay.core.records import Claim, Entry
 from forebay.core.return_tickets import ReturnTickets
-from forebay.core.snapshot import RECENT, Totals
+from forebay.core.states import NEXT, after
+from forebay.core.tally import Tally
 from forebay.core.timers import TimerQueue
+from forebay.core.users import Users
+from forebay.core.waits import newcomer_wait_s
 from forebay.errors import InvariantBroken, NotAllowed
 
 if TYPE_CHECKING:
@@ -28,68 +32,42 @@ if TYPE_CHECKING:
     from forebay.core.actions import Action, ExpireCode
     from forebay.core.cluster import Reaches
     from forebay.core.events import Arrived
-    from forebay.core.fairness import WaitQueue
-    from forebay.core.lanes import Lane
-    from forebay.core.nodes import Node
     from forebay.core.options import Options
+    from forebay.core.records import Lane, Node, WaitQueue
     from forebay.core.states import Cause
     from forebay.core.waits import Estimate
 
 
-class Tally:
-    """Plain integers that the scheduler adds to; a snapshot copies them."""
+def move(entry: Entry, cause: Cause) -> None:
+    """Change the state of an entry by the table."""
+    try:
+        entry.state = NEXT[entry.state][cause]
+    except KeyError:
+        entry.state = after(entry.state, cause)  # raises, and says what is wrong
 
-    __slots__ = (
-        "accepted", "cancelled", "enqueued", "expired", "failed", "prefix_hit_tokens",
-        "prefix_saved_s", "prefix_tokens", "rate_waits", "rejected", "returned", "served",
-        "service", "swaps", "waits",
-    )  # fmt: skip
 
-    def __init__(self) -> None:
-        self.accepted = self.enqueued = self.served = self.failed = 0
-        self.expired = self.cancelled = self.returned = self.swaps = 0
-        self.rate_waits = 0
-        self.prefix_tokens = self.prefix_hit_tokens = 0
-        self.prefix_saved_s = 0.0
-        self.rejected: dict[str, int] = {}
-        self.waits: deque[float] = deque(maxlen=RECENT)
-        self.service: deque[float] = deque(maxlen=RECENT)
+def total_wait_s(entry: Entry, now_s: float) -> float:
+    """Return how long an entry has waited in all."""
+    if entry.state == "waiting":
+        return entry.waited_s + now_s - entry.since_s
+    return entry.waited_s
 
-    def reject(self, code: str) -> None:
-        """Count one refusal; codes are ours, so their number is bounded."""
-        self.rejected[code] = self.rejected.get(code, 0) + 1
 
-    def note_prefix(self, arrival: Arrived, cached_tokens: int, token_s: float) -> None:
-        """Count the tokens of a prompt that starts where it could find some of them cached."""
-        self.prefix_tokens += sum(arrival.prefix_tokens)
-        self.prefix_hit_tokens += cached_tokens
-        self.prefix_saved_s += float(cached_tokens) * token_s
-
-    def totals(self) -> Totals:
-        return Totals(
-            accepted=self.accepted,
-            enqueued=self.enqueued,
-            served=self.served,
-            failed=self.failed,
-            expired=self.expired,
-            cancelled=self.cancelled,
-            returned=self.returned,
-            swaps=self.swaps,
-            rate_waits=self.rate_waits,
-            rejected=dict(self.rejected),
-            prefix_tokens=self.prefix_tokens,
-            prefix_hit_tokens=self.prefix_hit_tokens,
-            prefix_saved_s=self.prefix_saved_s,
-        )
+def forget_hold(entry: Entry) -> None:
+    """Let an entry run on the nodes again that it was kept off for the sake of another."""
+    if entry.held_on is not None:
+        entry.held_on.held.pop(entry, None)
+        entry.held_on = None
+        entry.excluded -= entry.held_from
 
 
 class Book:
     """Everything unfinished, and where it stands."""
 
     __slots__ = (
-        "actions", "bounds", "charging", "choose", "cluster", "dispatch", "entries",
-        "job_rank", "now_s", "options", "paced", "ranks", "rates", "reaches", "return_tickets",
-        "seq", "stopping", "tally", "timers", "users", "waiting_jobs",
+        "actions", "bounds", "charging", "cluster", "entries", "job_rank", "lines", "now_s",
+        "options", "paced", "ranks", "rates", "return_tickets", "seq", "stopping", "tally",
+        "timers", "users", "waiting_jobs",
     )  # fmt: skip
 
     def __init__(
@@ -102,17 +80,15 @@ class Book:
         self.options = options
         self.job_rank = len(options.priorities)
         self.ranks = {name: rank for rank, name in enumerate(options.priorities)}
-        self.cluster = Cluster(options)
-        self.reaches = reaches or _everywhere
-        self.choose = self.cluster.choose if reaches is None else self._choose_within
+        self.cluster = Cluster(options, reaches)
         self.timers = TimerQueue()
-        self.dispatch = Dispatch(options, self.timers)
+        self.lines = Lines(self.job_rank + 1)
         self.bounds = Bounds(options)
         self.charging = Charging(options)
         self.users = Users(options.idle_users_max)
         self.return_tickets = ReturnTickets(secret)
         self.tally = Tally()
-        self.rates = Rates(self.cluster, self.dispatch, self.timers, self.tally, self.job_rank)
+        self.rates = Rates(self.cluster, self.lines, self.timers, self.tally, self.job_rank)
         self.rates.change(options.key_limits, 0.0)
         self.paced = self.rates.paced  # keys with limits; asked for every arrival
         self.entries: dict[str, Entry] = {}  # everything unfinished, by id
@@ -138,7 +114,7 @@ class Book:
         user = self.users.arrive(arrival.user)
         entry = Entry(arrival, seq, user, self.now_s)
         entry.queue = queue = queue or lane.queues[self.rank_of(arrival)]
-        entry.account = queue.account_of(user, arrival.weight)
+        entry.account = account_of(queue, user, arrival.weight)
         lane.unfinished += 1
         entry.promotes_in_s = self.options.aging_s
         own_s, limit_s = arrival.max_wait_s, self.options.wait_s_max
@@ -213,19 +189,19 @@ class Book:
     def _note_model(self, entry: Entry, node: Node) -> float:
         """Keep track of a node's memory; return when the entry's service begins: after the load."""
         model = entry.queue.lane.model
-        loads = not node.is_warm(model)
+        loads = not memory.is_warm(node, model)
         draining = node.swap_target is not None
-        since_s = node.note_dispatch(entry, model, self.now_s)
+        since_s = memory.note_dispatch(node, entry, model, self.now_s)
         self.tally.swaps += loads
         if loads or draining:  # others may have waited for this model, or for the drain
-            self.dispatch.stale[node.name] = node
+            self.lines.stale[node.name] = node
         return since_s
 
     def lease(self, entry: Entry, node: Node) -> None:
         """Take a slot of the node for an entry, even beyond its slots."""
         queue = entry.queue
         self.seq += 1
-        node.take(entry, queue.lane.model, self.seq)
+        nodes.take_lease(node, entry, queue.lane.model, self.seq)
         if node.on_trial:
             self.cluster.count_trial(node, queue.lane.model)
         if node.room is not None:
@@ -237,14 +213,14 @@ class Book:
         if entry.prefix:
             entry.cached_tokens = node.prefixes.cached_tokens(entry.arrival)
             node.prefixes.note(entry.prefix, self.options.prefix_blocks)
-        entry.move("route")
+        move(entry, "route")
 
     def release(self, entry: Entry) -> Node:
         """Give the entry's slot back; fill the node afterwards."""
         node = entry.node
         if node is None:
             raise InvariantBroken(f"{entry.id} holds no lease")
-        node.give_back(entry)
+        nodes.give_lease_back(node, entry)
         if node.on_trial:
             self.cluster.count_trial(node, entry.queue.lane.model)
         if node.room is not None:
@@ -252,161 +228,8 @@ class Book:
         if entry.lent:
             entry.lent = False
             node.lent += 1
-        entry.queue.lane.end_run(entry, self.now_s)
+        lanes.end_run(entry.queue.lane, entry, self.now_s)
         return node
-
-    def _choose_within(
-        self, queue: WaitQueue, arrival: Arrived, excluded: frozenset[str]
-    ) -> Node | None:
-        """Return the best open node that the owner of an arrival reaches, or None."""
-        node = self.cluster.choose(queue, arrival, excluded)
-        while node is not None and not self.reaches(arrival.id, node.name):
-            excluded |= {node.name}
-            node = self.cluster.choose(queue, arrival, excluded)
-        return node
-
-    def _passes_over(self, entry: Entry, node: Node) -> bool:
-        """Pass over who is next on a node, but over its rate, or better off elsewhere."""
-        if entry.claim is not None and self.rates.parks_head(entry, self.now_s):
-            self._forget_hold(entry)
-            return True
-        if not self.reaches(entry.id, node.name):
-            entry.unreached |= {node.name}
-            self._pass_over(entry, node, frozenset({node.name}))
-            return True
-        return bool(entry.prefix) and self._hold(entry, node)
-
-    def _pass_over(self, entry: Entry, node: Node, excluded: frozenset[str]) -> None:
-        """Keep who is next on a node off some nodes.
-
-        It is charged as if it ran, once, and goes first wherever else it can: it was its turn.
-        """
-        queue = entry.queue
-        self.charging.charge(entry, node)
-        self.charging.refund_class(entry, node)
-        queue.take(entry)
-        entry.excluded |= excluded
-        queue.rejoin(entry)
-        self.dispatch.note_leave(queue)
-
-    def place_to_wait_for(
-        self, arrival: Arrived, queue: WaitQueue, node: Node
-    ) -> tuple[Node, float] | None:
-        """Return a busy node whose cache saves more than a turn there takes, and what it saves.
-
-        Compared with one that has a free slot; None where there is none, or it cannot be known.
-        """
-        lane, open_nodes = queue.lane, self.cluster.open
-        service_s = lane.times.mean_s()
-        if len(lane.nodes) < 2 or service_s is None or queue.rank == self.job_rank:
-            return None
-        token_s, least = lane.prefill.token_s(), lane.prefill.tokens_to_wait_for()
-        if float(sum(arrival.prefix_tokens)) < least:
-            return None
-        here = node.prefixes.cached_tokens(arrival)
-        best: tuple[Node, float] | None = None
-        gain_s = 0.0
-        for other in lane.nodes.values():
-            cached = other.prefixes.cached_tokens(arrival)
-            if float(cached - here) < least or not other.slots or not other.is_warm(lane.model):
-                continue
-            if other.state != "online" or self.now_s < other.rest_until_s:
-                continue
-            if other.name in open_nodes or not self.reaches(arrival.id, other.name):
-                continue
-            saved_s = float(cached - here) * token_s
-            wait_s = float(len(other.held) + 1) * service_s / float(other.slots)
-            if saved_s - wait_s > gain_s:
-                best, gain_s = (other, saved_s), saved_s - wait_s
-        return best
-
-    def _hold(self, entry: Entry, node: Node) -> bool:
-        """Keep who is next on a node for one that has its prompt cached; once, and not for long."""
-        if entry.held_until_s or entry.attempt:
-            return False
-        place = self.place_to_wait_for(entry.arrival, entry.queue, node)
-        if place is None or place[0].name in entry.excluded:
-            return False
-        other, saved_s = place
-        if self.now_s + saved_s >= entry.deadline_s:
-            return False  # it might time out for a cache
-        entry.held_on, entry.held_until_s = other, self.now_s + saved_s
-        entry.held_from = frozenset(entry.queue.lane.nodes) - entry.excluded - {other.name}
-        other.held[entry] = None
-        self._pass_over(entry, node, entry.held_from)
-        self.timers.add(entry.held_until_s, "release", entry)
-        return True
-
-    def release_hold(self, entry: Entry) -> None:
-        """Let an entry go anywhere that has waited for a cache as long as that saves."""
-        returned = entry.queue.returned
-        returned.remove(entry)
-        self._forget_hold(entry)
-        returned.add(entry)
-        self.fill_open(entry.queue.lane, entry)
-
-    def release_holds(self, node: Node) -> None:
-        """Let those go anywhere that waited for a node which cannot be used now."""
-        for entry in list(node.held):
-            self.release_hold(entry)
-
-    def _forget_hold(self, entry: Entry) -> None:
-        if entry.held_on is not None:
-            entry.held_on.held.pop(entry, None)
-            entry.held_on = None
-            entry.excluded -= entry.held_from
-
-    def fill(self, node: Node, fresh: Entry | None = None) -> None:
-        """Start what may start on a node, until it is full or nothing fits.
-
-        What has waited could use no other node, or it would run there. Only a `fresh` entry, which
-        has just become eligible, may still find a better one.
-        """
-        now_s = self.now_s
-        if node.removed or not node.is_open(now_s):
-            self.cluster.close(node)
-            return
-        while len(node.leases) + node.lent < node.slots:  # `has_room`, without the call
-            entry = self.dispatch.pick(node, now_s)
-            if entry is None:
-                self.cluster.open[node.name] = node
-                return
-            claim = entry.claim
-            wants = claim is not None or entry.prefix or self.reaches is not _everywhere
-            if wants and self._passes_over(entry, node):  # nearly never
-                continue
-            better = None
-            if entry is fresh or claim is not None:  # its rate may have kept it off other nodes
-                self.cluster.open[node.name] = node
-                if node.swap_target == entry.queue.lane.model:
-                    node.swap_target = None  # it comes now, here or on a better node
-                better = self.choose(entry.queue, entry.arrival, entry.excluded)
-            if node.room is not None and better is None and self._lacks_memory(node, entry):
-                return
-            self._take_out(entry)
-            self.start(entry, better or node)  # a node that is full is open no more
-
-    def _lacks_memory(self, node: Node, entry: Entry) -> bool:
-        """Close a node to all others while it has no memory for who is next there."""
-        if self.cluster.fits(node, entry.queue.lane, entry.arrival):
-            return False
-        self.cluster.close(node)
-        self.dispatch.short[node.name] = node
-        return True
-
-    def fill_stale(self) -> None:
-        """Fill the nodes whose reason to keep a slot free may be gone."""
-        stale = self.dispatch.stale
-        while stale:
-            self.fill(stale.pop(next(iter(stale))))
-
-    def fill_open(self, lane: Lane, fresh: Entry) -> None:
-        """Let the open nodes of a lane look again: something has joined it."""
-        open_nodes, short = self.cluster.open, self.dispatch.short
-        if open_nodes or short:
-            for node in list(lane.nodes.values()):
-                if node.name in open_nodes or node.name in short:
-                    self.fill(node, fresh)
 
     def enqueue(self, entry: Entry) -> None:
         """Count an entry as waiting; jobs are outside the bounds."""
@@ -436,31 +259,31 @@ class Book:
 
     def join_queue(self, entry: Entry) -> None:
         """Put an entry that is counted already into its queue and start its waiting clock."""
-        entry.move("wait")
+        move(entry, "wait")
         entry.price = self.charging.price(entry)
         if entry.claim is None or not self.rates.parks(entry, self.now_s):
-            entry.queue.join(entry)
+            fairness.join(entry.queue, entry)
         self._start_clock(entry)
 
     def rejoin_queue(self, entry: Entry) -> None:
         """Put an entry that ran back into its old place; its waiting clock goes on."""
-        entry.move("return")
+        move(entry, "return")
         entry.queued = True
         self.enqueue(entry)
-        entry.queue.rejoin(entry)
+        fairness.rejoin(entry.queue, entry)
         self._start_clock(entry)
 
     def restore_place(self, entry: Entry) -> None:
         """Put an entry where it stood in another core; its waiting clock goes on."""
-        entry.move("wait")
+        move(entry, "wait")
         if entry.attempt:
             if entry.claim is not None:
                 self.rates.resume(entry.claim, runs=False)
-            entry.queue.rejoin(entry)
+            fairness.rejoin(entry.queue, entry)
         else:
             entry.price = self.charging.price(entry)
             if not self.rates.parks(entry, self.now_s):
-                entry.queue.join(entry)
+                fairness.join(entry.queue, entry)
         self._start_clock(entry)
 
     def promote(self, entry: Entry) -> None:
@@ -484,17 +307,17 @@ class Book:
         claim = entry.claim
         parked = claim is not None and self.rates.leave_line(entry, claim, self.now_s)
         self.dequeue(entry)
-        returned = not parked and entry.queue.drop(entry)
-        self.dispatch.note_leave(entry.queue)
+        returned = not parked and fairness.drop(entry.queue, entry)
+        self.lines.note_leave(entry.queue)
         entry.queue = queue
-        entry.account = queue.account_of(entry.user, entry.arrival.weight)
+        entry.account = account_of(queue, entry.user, entry.arrival.weight)
         self.enqueue(entry)
         if not self.rates.parks(entry, self.now_s):
             if returned or (parked and entry.charged_on is not None):
-                queue.rejoin(entry)
+                fairness.rejoin(queue, entry)
             else:
-                queue.join(entry)
-            self.dispatch.note_join(queue, entry.since_s, self.now_s)
+                fairness.join(queue, entry)
+            self.lines.note_join(queue, entry.since_s, self.now_s)
         if claim is not None:
             self.rates.offer(claim.rate, self.now_s)
 
@@ -509,7 +332,6 @@ class Book:
         self.options = options
         self.cluster.change_options(options)
         self.bounds.change_options(options)
-        self.dispatch.options = options
         self.charging = Charging(options)
         self.rates.change(options.key_limits, self.now_s)
         self.users.idle_max = options.idle_users_max
@@ -517,24 +339,24 @@ class Book:
     def end(self, entry: Entry, cause: Cause) -> None:
         """Close a ticket that holds no lease, wherever it stands."""
         queue, waited = entry.queue, entry.state == "waiting"
-        entry.waited_s = entry.total_wait_s(self.now_s)
-        entry.move(cause)
+        entry.waited_s = total_wait_s(entry, self.now_s)
+        move(entry, cause)
         if waited:
             self.dequeue(entry)
             claim = entry.claim
             if claim is None or not claim.parked:
-                queue.drop(entry)
+                fairness.drop(queue, entry)
             if claim is not None:
                 self.rates.leave(entry, claim, self.now_s)
-            self._forget_hold(entry)
-            self.dispatch.note_leave(queue)
+            forget_hold(entry)
+            self.lines.note_leave(queue)
             self.charging.refund(entry)
         queue.lane.unfinished -= 1
         del self.entries[entry.id]
         self.users.leave(entry.user)
         if entry.room is not None:
             self.rates.exit(entry, entry.room, self.now_s)
-        if not queue.lane.is_known():
+        if not lanes.is_known(queue.lane):
             self.cluster.forget_if_unused(queue.lane)
 
     def expire(self, entries: Iterable[Entry]) -> None:
@@ -545,7 +367,7 @@ class Book:
         for entry in entries:
             lane = entry.queue.lane
             if lane not in waits:
-                waits[lane] = lane.newcomer_wait_s(self.now_s)
+                waits[lane] = newcomer_wait_s(lane, self.now_s)
             wait = waits[lane]
             self.tally.expired += 1
             again_s = None if wait is None else wait[0]
@@ -562,7 +384,7 @@ class Book:
         queue = entry.queue
         if entry.claim is None or not entry.claim.parked:
             waited_s = 0.0 if entry.attempt else entry.waited_s  # what came back was served
-            self.dispatch.note_join(queue, self.now_s - waited_s, self.now_s)
+            self.lines.note_join(queue, self.now_s - waited_s, self.now_s)
         entry.since_s = self.now_s
         if queue.rank == self.job_rank:
             return
@@ -575,13 +397,13 @@ class Book:
             entry.promotes_at_s = entry.since_s + entry.promotes_in_s
             self.timers.add(entry.promotes_at_s, "promotion", entry)
 
-    def _take_out(self, entry: Entry) -> None:
+    def take_out(self, entry: Entry) -> None:
         """Take an entry out of its queue and of the count, to start it."""
         queue = entry.queue
-        queue.take(entry)
+        fairness.take(queue, entry)
         if entry.held_on is not None:
-            self._forget_hold(entry)
-        self.dispatch.note_leave(queue)
+            forget_hold(entry)
+        self.lines.note_leave(queue)
         self.dequeue(entry)
         if entry.guest:
             entry.guest = False  # should it come back, it waits like anyone
@@ -594,7 +416,3 @@ class Book:
         queue = entry.promised_in
         if queue is not None and entry.p50_s is not None and entry.attempt == 0:
             queue.promises.learn(entry.kind, entry.raw_s, entry.p50_s, entry.waited_s)
-
-
-def _everywhere(_ticket: str, _node: str) -> bool:
-    return True

@@ -1,0 +1,105 @@
+"""One key with limits: what it may start now, what it is charged, what its callers are told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.core.actions import RateStatus
+from forebay.core.buckets import ROUNDING, resized
+from forebay.core.fairness import best
+
+if TYPE_CHECKING:
+    from forebay.core.options import KeyLimits
+    from forebay.core.records import Claim, Entry, KeyRate, ParkedLine
+
+
+def change_limits(rate: KeyRate, limits: KeyLimits, now_s: float) -> None:
+    """Take over other limits; what was used of them stays used."""
+    rate.limits = limits
+    rate.requests = resized(rate.requests, limits.requests_per_minute, now_s)
+    rate.tokens = resized(rate.tokens, limits.tokens_per_minute, now_s)
+
+
+def is_full(rate: KeyRate, rank: int) -> bool:
+    """Say whether its cap keeps a prompt, or a job by its rank, from starting now."""
+    return rate.held >= rate.running_max or (rate.calls > 0 and rank == len(rate.owed) - 1)
+
+
+def empty_buckets(rate: KeyRate, now_s: float) -> None:
+    """Take the whole last minute as used."""
+    for bucket in (rate.requests, rate.tokens):
+        if bucket is not None:
+            bucket.empty(now_s)
+
+
+def charge_claim(rate: KeyRate, claim: Claim, requests: int, tokens: float, now_s: float) -> None:
+    """Charge a start, or correct what it was charged to so many tokens in all."""
+    if rate.requests is not None and requests:
+        rate.requests.take(requests, now_s)
+    due = tokens - claim.taken
+    claim.taken += rate.tokens.take(due, now_s) if rate.tokens is not None else due
+    count_today(rate, tokens - claim.tokens if claim.charged else tokens)
+    claim.tokens, claim.charged = tokens, True
+
+
+def count_today(rate: KeyRate, tokens: float) -> None:
+    """Add to what was used today, or take off."""
+    rate.used_today = max(0.0, rate.used_today + tokens)
+
+
+def note_owed(rate: KeyRate, rank: int, requests: int, tokens: float) -> None:
+    """Count an entry that waits and is not charged, or does so no more (below 0)."""
+    rate.owed[rank] += requests
+    rate.tokens_owed[rank] += tokens
+
+
+def owed_up_to(rate: KeyRate, rank: int) -> tuple[int, float]:
+    """Return the entries of the classes up to one that wait and are not charged."""
+    return sum(rate.owed[: rank + 1]), sum(rate.tokens_owed[: rank + 1])
+
+
+def bucket_wait_s(
+    rate: KeyRate, tokens: float, ahead: tuple[int, float], day_left_s: float, now_s: float
+) -> float:
+    """Return when the buckets allow one of so many tokens, after those ahead of it."""
+    requests_ahead, tokens_ahead = ahead
+    wait_s = 0.0
+    if rate.requests is not None:
+        wait_s = rate.requests.wait_s(1.0, requests_ahead, now_s)
+    if rate.tokens is not None:
+        wait_s = max(wait_s, rate.tokens.wait_s(tokens, tokens_ahead, now_s))
+    limit, used = rate.limits.tokens_per_day, rate.used_today + tokens_ahead
+    if limit and used > 0.0 and used + tokens > limit:
+        wait_s = max(wait_s, day_left_s)
+    return wait_s
+
+
+def status_of(rate: KeyRate, day_left_s: float, now_s: float) -> RateStatus:
+    """Return what callers are told of the limits and of what is left of them."""
+    limits, requests, tokens = rate.limits, rate.requests, rate.tokens
+    left = reset_s = tokens_reset_s = 0.0
+    if requests is not None:
+        left, reset_s = requests.level(now_s), requests.reset_s(now_s)
+    limit, tokens_left = limits.tokens_per_minute, 0.0
+    if tokens is not None:
+        tokens_left, tokens_reset_s = tokens.level(now_s), tokens.reset_s(now_s)
+    day_left = limits.tokens_per_day - rate.used_today
+    if limits.tokens_per_day and (tokens is None or day_left < tokens_left):
+        limit, tokens_left, tokens_reset_s = limits.tokens_per_day, day_left, day_left_s
+    return RateStatus(
+        limits.requests_per_minute, max(0, int(left + ROUNDING)), reset_s,
+        limit, max(0, int(tokens_left + ROUNDING)), tokens_reset_s,
+    )  # fmt: skip
+
+
+def lines_in_order(rate: KeyRate) -> list[tuple[int, int, ParkedLine, Entry]]:
+    """Return the lines that wait for the buckets, and their heads, the next one first."""
+    waiting = []
+    for line in rate.lines.values():
+        closed = line.offer is not None or (line.gated and is_full(rate, line.rank))
+        head = None if closed else best(line)
+        if head is not None:
+            waiting.append((line.rank, head.seq, line, head))
+    if len(waiting) > 1:
+        waiting.sort(key=lambda one: one[:2])
+    return waiting

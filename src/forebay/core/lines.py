@@ -1,0 +1,41 @@
+"""The queues that are not empty, by class, and the nodes that have to look at them again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from forebay.core.records import Node, WaitQueue
+
+
+class Lines:
+    """The lines that a freed slot can be given to."""
+
+    __slots__ = ("queues", "short", "stale")
+
+    def __init__(self, ranks: int) -> None:
+        self.queues: list[dict[WaitQueue, None]] = [{} for _ in range(ranks)]
+        self.stale: dict[str, Node] = {}  # nodes to fill again before the event is done
+        self.short: dict[str, Node] = {}  # with a free slot, but no memory for who is next
+
+    def note_join(self, queue: WaitQueue, since_s: float, now_s: float) -> None:
+        """Remember a queue that something has just joined which has waited since then."""
+        if queue.waiting == 1:
+            self.queues[queue.rank][queue] = None
+            queue.unserved_since_s = since_s
+            queue.pace.begin(queue.clock, queue.lane.slots, now_s)
+
+    def note_leave(self, queue: WaitQueue) -> None:
+        """Forget a queue that has just become empty, and look again at nodes that drain for it.
+
+        And at those that had no memory for who has left: it may have kept others waiting.
+        """
+        if queue.waiting == 0:
+            self.queues[queue.rank].pop(queue, None)
+        if queue.backlogged == 0:
+            for node in queue.lane.nodes.values():
+                if node.swap_target == queue.lane.model:
+                    self.stale[node.name] = node
+        for name in self.short:
+            if name in queue.lane.nodes:
+                self.stale[name] = self.short[name]

@@ -1,0 +1,344 @@
+"""What the core remembers, as data: users, entries, queues, lanes, nodes, keys with limits.
+
+Records hold no rules. What may happen to them stands in the modules beside this one, as functions
+that take a record first: `fairness` for queues and accounts, `retries`, `lanes`, `nodes`, `memory`,
+`shares`, `rates`. Nobody outside the core reads them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from forebay.core.backlogs import Backlogs
+from forebay.core.demand import Demand
+from forebay.core.estimates import ServiceTimes
+from forebay.core.pace import Pace
+from forebay.core.prefixes import PrefillTime, PrefixCache
+from forebay.core.promises import Promises
+
+if TYPE_CHECKING:
+    from forebay.core.backlogs import Cell
+    from forebay.core.buckets import Bucket
+    from forebay.core.cache_room import CacheRoom
+    from forebay.core.events import Arrived
+    from forebay.core.options import KeyLimits
+    from forebay.core.sizes import Size
+    from forebay.core.states import State
+
+NEVER_S: Final = float("inf")
+NOWHERE: Final[frozenset[str]] = frozenset()
+BROKEN_OFF_MAX: Final = 256  # no node has more slots
+LOADS_RECENT: Final = 9
+"""The median of so many is a load time: a run may be several times as long as a usual one."""
+
+
+class User:
+    """One party of the fair sharing. Forgotten when idle and no different from a new one."""
+
+    __slots__ = ("accounts", "name", "unfinished", "waiting")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.accounts: dict[WaitQueue, Account] = {}
+        self.waiting = 0  # live requests in the queue; jobs are not counted
+        self.unfinished = 0  # everything accepted and not ended, jobs included
+
+
+class Account:
+    """One user's standing in one queue."""
+
+    __slots__ = (
+        "came", "cell", "counter", "entries", "live", "order", "origin_s", "owed", "push", "user",
+        "weight",
+    )  # fmt: skip
+
+    def __init__(self, user: User, counter: float, weight: float) -> None:
+        self.user = user
+        self.counter = counter  # service over weight, in the queue's virtual time
+        self.weight = weight
+        self.entries: list[tuple[int, Entry]] = []  # heap by seq; may hold dead ones
+        self.live = 0  # entries of this heap that still wait
+        self.owed = 0.0  # the cost of these, before weights
+        self.cell: Cell | None = None  # where that is counted; None while it is 0
+        self.came = 0.0  # the cost of what came lately, weighed by time since `origin_s`
+        self.origin_s = 0.0
+        self.push = 0  # the number of its current item in the queue's heap; older ones are stale
+        self.order: Order | None = None  # of a long backlog, as it was when last asked for
+
+
+class Order:
+    """The live entries of an account, the oldest first."""
+
+    __slots__ = ("costs", "key", "seqs")
+
+    def __init__(
+        self, key: tuple[int, int, float, float], seqs: list[int], costs: list[float]
+    ) -> None:
+        self.key = key  # what differs once it is out of date
+        self.seqs = seqs
+        self.costs = costs  # of all before each
+
+
+class FirstInLine:
+    """The entries of a queue that go before all others, by the nodes that they are kept off."""
+
+    __slots__ = ("count", "groups")
+
+    def __init__(self) -> None:
+        self.groups: dict[frozenset[str], list[Entry]] = {}  # nodes kept off -> entries by seq
+        self.count = 0
+
+
+class WaitQueue:
+    """What waits in one class and lane: one heap of users by counter, each with its entries."""
+
+    __slots__ = (
+        "backlogged", "backlogs", "burst", "charge_max", "clock", "ended", "heap", "lane", "pace",
+        "promises", "pushes", "rank", "returned", "running", "unserved_since_s", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, lane: Lane, rank: int, burst: float) -> None:
+        self.lane = lane
+        self.rank = rank
+        self.burst = burst
+        self.clock = 0.0  # V; never runs backwards
+        self.heap: list[tuple[float, int, int, Account]] = []  # counter, head seq, push, account
+        self.pushes = 0  # the number of the last item pushed
+        self.backlogged = 0  # accounts with something live
+        self.waiting = 0  # live entries, returned ones included
+        self.returned = FirstInLine()
+        self.running = 0
+        self.ended = 0  # runs, however they ended
+        self.charge_max = 0.0  # the largest charge made here
+        self.unserved_since_s = 0.0  # when it became non-empty, or was last served
+        self.pace = Pace()
+        self.backlogs = Backlogs()
+        self.promises = Promises()
+
+
+class ParkedLine(WaitQueue):
+    """The parked entries of one key in one queue; its users take turns here as they do there."""
+
+    __slots__ = ("accounts", "gated", "offer", "queue")
+
+    def __init__(self, queue: WaitQueue, gated: bool) -> None:
+        super().__init__(queue.lane, queue.rank, queue.burst)
+        self.queue = queue
+        self.gated = gated  # whether its entries wait for `max_running`, too
+        self.offer: Entry | None = None  # the one that was put back, until it starts or ends
+        self.accounts: dict[User, Account] = {}
+
+
+class Lane:
+    """Requests that the same set of nodes can serve: one model in one family."""
+
+    __slots__ = (
+        "demand", "family", "guests", "is_up", "model", "nodes", "parked", "prefill", "queues",
+        "resting", "running", "slots", "strict", "times", "unfinished",
+    )  # fmt: skip
+
+    def __init__(
+        self, model: str, family: str, ranks: int, burst: float, *, strict: bool = True
+    ) -> None:
+        self.model = model
+        self.family = family
+        self.nodes: dict[str, Node] = {}  # all that can serve the model when they are online
+        self.resting: dict[str, Node] = {}  # that list it, but may not be sent anything just now
+        self.queues = [WaitQueue(self, rank, burst) for rank in range(ranks)]
+        self.running: dict[str, Entry] = {}
+        self.parked = 0  # live requests that wait for their key's rate, in no queue
+        self.guests = 0  # waiting for a job to end, and else not allowed to wait
+        self.unfinished = 0  # everything accepted for it and not ended
+        self.slots = 0  # of nodes that are online, resting or not
+        self.is_up = False  # whether any node is online, resting or not
+        self.strict = strict  # whether a class runs only when none above it can
+        self.demand = Demand()
+        self.times = ServiceTimes(ranks)
+        self.prefill = PrefillTime()
+
+
+class Load:
+    """A model that was put into memory, and the run that had it loaded."""
+
+    __slots__ = ("began_s", "entry", "is_over")
+
+    def __init__(self, entry: Entry, began_s: float) -> None:
+        self.entry = entry
+        self.began_s = began_s
+        self.is_over = False  # certainly: a run of the model has ended well since
+
+
+class Shares:
+    """One node's virtual times, by which queues and classes share its slots."""
+
+    __slots__ = ("class_clock", "class_tags", "clocks", "offsets")
+
+    def __init__(self, ranks: int) -> None:
+        self.clocks = [0.0] * ranks
+        self.offsets: dict[WaitQueue, float] = {}
+        self.class_clock = 0.0
+        self.class_tags = [0.0] * ranks
+
+
+class Node:
+    """One backend server."""
+
+    __slots__ = (
+        "away_since_s", "broken_off", "families", "gpu_load", "held", "holds_all", "is_new",
+        "lanes", "leases", "left_at_s", "lent", "load_is_told", "load_s", "loaded", "loaded_max",
+        "loads", "loads_measured", "models", "name", "on_trial", "prefixes", "ready_at_s",
+        "removed", "rest_until_s", "room", "seq", "shares", "slots", "state", "strikes",
+        "swap_rank", "swap_target", "swap_victim", "used_at", "wake_s",
+    )  # fmt: skip
+
+    def __init__(self, name: str, seq: int, ranks: int) -> None:
+        self.name = name
+        self.seq = seq  # in which order nodes became known
+        self.state = "offline"
+        self.away_since_s = 0.0  # valid while it is not online
+        self.is_new = False  # whether it has never answered
+        self.ready_at_s: float | None = None  # while it loads, as far as that is known
+        self.slots = 0
+        self.gpu_load = 0.0
+        self.models: tuple[str, ...] = ()
+        self.families: tuple[str, ...] = ()
+        self.on_trial: tuple[str, ...] = ()  # models of which one request at a time may run here
+        self.leases: dict[str, str] = {}  # what runs here, by id, and its model
+        self.lent = 0  # slots set aside for others to fill, and not filled as far as we know
+        self.rest_until_s = 0.0
+        self.broken_off: deque[float] = deque(maxlen=BROKEN_OFF_MAX)  # cancelled here, and when
+        self.strikes: dict[str, tuple[int, float]] = {}  # by user, and when; the latest last
+        self.wake_s = 0.0  # when the core will look at it again by itself
+        self.removed = False
+        self.used_at = 0  # the sequence number of the last dispatch: least recently used
+        self.loaded: dict[str, float] | None = None  # model -> since when it can serve
+        self.holds_all = True  # whether no model that it lists is out of memory
+        self.loaded_max = 1
+        self.lanes: dict[str, dict[str, Lane]] = {}  # that it lists, by model and family
+        self.load_s = 0.0  # S of the swap rule, as told or measured; 0 while unknown
+        self.load_is_told = False
+        self.loads_measured: deque[tuple[str, float]] = deque(maxlen=LOADS_RECENT)
+        """The last loads: the model, and what its load and first run took."""
+        self.loads: dict[str, Load] = {}  # whose first run has not ended, by model
+        self.left_at_s: dict[str, float] = {}  # when a model left the memory last
+        self.swap_target: str | None = None  # draining until this model can be loaded
+        self.swap_victim = ""  # ... in the place of this one
+        self.swap_rank = 0  # for the sake of this class
+        self.shares = Shares(ranks)
+        self.prefixes = PrefixCache()
+        self.held: dict[Entry, None] = {}  # that wait for it, because of its cache
+        self.room: CacheRoom | None = None  # in its key-value cache; None where it does not say
+
+
+class KeyRate:
+    """One key with limits: its buckets, what counts against its cap, and what waits for them."""
+
+    __slots__ = (
+        "calls", "held", "key", "limits", "lines", "owed", "requests", "running_max", "seq",
+        "tickets", "tokens", "tokens_owed", "used_today", "wake_s",
+    )  # fmt: skip
+
+    def __init__(self, key: str, seq: int, limits: KeyLimits, ranks: int) -> None:
+        self.key = key
+        self.seq = seq  # in which order keys became known
+        self.limits = limits
+        self.requests: Bucket | None = None  # of these limits, where they are set
+        self.tokens: Bucket | None = None
+        self.used_today = 0.0
+        self.wake_s = NEVER_S  # when it will be looked at again
+        # Those that are not empty, or whose offer waits; by queue, and whether they are gated.
+        self.lines: dict[tuple[WaitQueue, bool], ParkedLine] = {}
+        self.running_max = 0  # its cap, as last told
+        self.held = 0  # what counts against that
+        self.calls = 0  # of its live calls and prompts, those that wait
+        self.tickets = 0  # everything unfinished
+        self.owed = [0] * ranks  # entries of each class that wait and are not charged
+        self.tokens_owed = [0.0] * ranks
+
+
+class Claim:
+    """What one entry takes of its key's rate."""
+
+    __slots__ = (
+        "charged", "gated", "line", "parked", "parked_s", "rank", "rate", "taken", "tokens",
+        "was_parked",
+    )  # fmt: skip
+
+    def __init__(self, rate: KeyRate, tokens: float, gated: bool) -> None:
+        self.rate = rate
+        self.tokens = tokens  # as estimated, then as used
+        self.taken = 0.0  # of them, out of the bucket: less where it would be in debt for more
+        self.gated = gated  # a job or a prompt of a key that has a cap: counted once it is charged
+        self.parked_s = 0.0  # since when it is parked
+        self.charged = False
+        self.rank: int | None = None  # of the class in which it is counted as waiting
+        self.line: ParkedLine | None = None  # where it is parked, or was before it was put back
+        self.parked = False
+        self.was_parked = False  # at any time
+
+
+class Entry:
+    """One ticket: what arrived, where it stands, and the lease it holds while it runs."""
+
+    __slots__ = (
+        "account", "arrival", "attempt", "cached_tokens", "charged",
+        "charged_account", "charged_on", "charged_queue", "claim", "class_charged", "cost",
+        "counted", "deadline_s", "excluded", "goes_first", "guest", "held_from", "held_on",
+        "held_until_s", "id", "joins_load", "kind", "lent", "node", "p50_s", "prefix", "price",
+        "promised_in", "promotes_at_s", "promotes_in_s", "queue", "queued", "raw_s", "revoked",
+        "room", "seq", "since_s", "size", "state", "unreached", "user", "wait_left_s", "waited_s",
+    )  # fmt: skip
+
+    def __init__(self, arrival: Arrived, seq: int, user: User, now_s: float) -> None:
+        self.arrival = arrival
+        self.id = arrival.id
+        self.prefix = arrival.prefix  # asked for at every turn, and looked up by name there
+        self.seq = seq  # its place; never changes
+        self.user = user
+        self.state: State = "new"
+        self.since_s = now_s  # when the present state began to count: waiting, or running
+        self.waited_s = 0.0  # waiting before the present state
+        self.attempt = 0
+        self.cost = 0.0  # tokens, as estimated at dispatch
+        self.charged = 0.0  # what its user's account was charged at dispatch
+        self.charged_on: Node | None = None  # where; None before its first start
+        self.charged_queue: WaitQueue  # the queue and account then: age may have moved it since
+        self.charged_account: Account
+        self.class_charged = 0.0  # what its class was charged on its node
+        self.node: Node | None = None  # set exactly while it holds a lease
+        self.account: Account
+        self.queue: WaitQueue
+        self.claim: Claim | None = None  # on the limits of its key, where they may delay it
+        self.room: KeyRate | None = None  # of its key, where that has a cap
+        self.revoked: str | None = None  # the code to answer with, once its owner was told to abort
+        self.excluded = NOWHERE  # nodes that failed it, or that its owner does not reach
+        self.unreached = NOWHERE  # the latter of these
+        self.cached_tokens = 0  # of its prompt, where it runs or ran last
+        self.held_on: Node | None = None  # waits for this one, because of its cache
+        self.held_from = NOWHERE  # nodes that it is kept off meanwhile
+        self.held_until_s = 0.0  # valid while it is held; not 0 once it has been
+        self.goes_first = False  # whether it stands, or stood last, before all others of its queue
+        self.wait_left_s = 0.0  # what is left of its waiting time; the clock stops while it runs
+        self.deadline_s = 0.0  # valid while waiting
+        self.promotes_in_s = 0.0  # what is left of the interval before it counts one class higher
+        self.promotes_at_s = 0.0  # valid while waiting
+        self.joins_load = False  # whether its model was being loaded by another when it started
+        self.lent = False  # whether its slot belongs to a loan, and goes back there
+        self.queued = False  # whether its owner was told to wait
+        self.guest = False  # whether it waits only for a job to end, outside the bound on waiting
+        self.counted = False  # whether it is among those that had to wait
+        self.p50_s: float | None = None  # promised on arrival
+        self.promised_in: WaitQueue | None = None  # where; None where it was about a load
+        self.raw_s: float  # the estimate behind the promise; valid with `promised_in`
+        self.kind: int  # the same
+        self.size: Size | None = None  # as which it is, or was last, counted among those that wait
+        self.price = 0.0  # what a dispatch would charge its user, as known when it began to wait
+
+    def __lt__(self, other: Entry) -> bool:
+        """Break a tie of two places: taken over from different cores, they may be the same."""
+        return self.id < other.id
+
+    def __hash__(self) -> int:
+        """Stay hashable: compiled, a class that compares is not, unless it says how."""
+        return id(self)

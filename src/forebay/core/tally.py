@@ -1,0 +1,58 @@
+"""What the scheduler counts as it happens."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from forebay.core.snapshot import RECENT, Totals
+
+if TYPE_CHECKING:
+    from forebay.core.events import Arrived
+
+
+class Tally:
+    """Plain integers that the scheduler adds to; a snapshot copies them."""
+
+    __slots__ = (
+        "accepted", "cancelled", "enqueued", "expired", "failed", "prefix_hit_tokens",
+        "prefix_saved_s", "prefix_tokens", "rate_waits", "rejected", "returned", "served",
+        "service", "swaps", "waits",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.accepted = self.enqueued = self.served = self.failed = 0
+        self.expired = self.cancelled = self.returned = self.swaps = 0
+        self.rate_waits = 0
+        self.prefix_tokens = self.prefix_hit_tokens = 0
+        self.prefix_saved_s = 0.0
+        self.rejected: dict[str, int] = {}
+        self.waits: deque[float] = deque(maxlen=RECENT)
+        self.service: deque[float] = deque(maxlen=RECENT)
+
+    def reject(self, code: str) -> None:
+        """Count one refusal; codes are ours, so their number is bounded."""
+        self.rejected[code] = self.rejected.get(code, 0) + 1
+
+    def note_prefix(self, arrival: Arrived, cached_tokens: int, token_s: float) -> None:
+        """Count the tokens of a prompt that starts where it could find some of them cached."""
+        self.prefix_tokens += sum(arrival.prefix_tokens)
+        self.prefix_hit_tokens += cached_tokens
+        self.prefix_saved_s += float(cached_tokens) * token_s
+
+    def totals(self) -> Totals:
+        return Totals(
+            accepted=self.accepted,
+            enqueued=self.enqueued,
+            served=self.served,
+            failed=self.failed,
+            expired=self.expired,
+            cancelled=self.cancelled,
+            returned=self.returned,
+            swaps=self.swaps,
+            rate_waits=self.rate_waits,
+            rejected=dict(self.rejected),
+            prefix_tokens=self.prefix_tokens,
+            prefix_hit_tokens=self.prefix_hit_tokens,
+            prefix_saved_s=self.prefix_saved_s,
+        )

@@ -1,0 +1,61 @@
+"""The users that are remembered: all with something unfinished, and some of the idle."""
+
+from __future__ import annotations
+
+from forebay.core.records import User
+
+
+class Users:
+    """Users with something unfinished, and a bounded memory of idle ones.
+
+    An idle user whose counters are all at or below the clock is the same as a new one and is
+    forgotten at once. The others are ahead of the clock by what they were served last; at most
+    `idle_max` of those are kept, the longest idle are forgotten first: what such a user gains is
+    at most one charge, and memory stays bounded under any number of invented names. Of as many that
+    were forgotten and had waited, each queue knows how much they send.
+    """
+
+    __slots__ = ("_idle", "_known", "idle_max")
+
+    def __init__(self, idle_max: int) -> None:
+        self.idle_max = idle_max
+        self._known: dict[str, User] = {}
+        self._idle: dict[str, None] = {}  # longest idle first
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def get(self, name: str) -> User | None:
+        return self._known.get(name)
+
+    def arrive(self, name: str) -> User:
+        """Return the user of a newly accepted entry, counting it as unfinished."""
+        user = self._known.get(name)
+        if user is None:
+            user = self._known[name] = User(name)
+        elif user.unfinished == 0:
+            del self._idle[name]
+        user.unfinished += 1
+        return user
+
+    def leave(self, user: User) -> None:
+        """Count one entry as ended; forget the user, or remember it among the idle."""
+        user.unfinished -= 1
+        if user.unfinished:
+            return
+        accounts = user.accounts
+        for queue, account in list(accounts.items()):
+            if account.counter <= queue.clock - queue.burst:
+                del accounts[queue]
+                if account.came:
+                    queue.backlogs.remember(user.name, account, self.idle_max)
+        if accounts:
+            self._idle[user.name] = None
+            while len(self._idle) > self.idle_max:
+                self._forget(next(iter(self._idle)))
+        else:
+            del self._known[user.name]
+
+    def _forget(self, name: str) -> None:
+        del self._idle[name]
+        del self._known[name]
