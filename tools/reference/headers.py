@@ -27,9 +27,6 @@ SENT: Final = {
     "X-Forebay-Max-Wait": "Longest wait in seconds; may only shorten "
     "`queue.max_wait_seconds`. `0` means now or not at all. A wait that cannot be met is "
     "refused at once: 429 [`deadline_unreachable`](errors.md#deadline_unreachable).",
-    "X-Forebay-Return": "As an earlier refusal gave it, once and with the same user, key, model "
-    "and class: the arrival number of that attempt, where there is room now. One that is unknown, "
-    "used, expired or of someone else is ignored. See [coming back](../queueing.md#coming-back).",
     "X-Forebay-Guard-Token": "On `/guard` routes: the token of `guard.token_env`. Gateways send it "
     "to the guards that registered with it; what callers send of it goes no further.",
     "X-Forebay-Hop": "Sent by gateways that share a queue, to each other: the name of the one that "
@@ -127,11 +124,6 @@ GIVEN: Final = {
     "x-should-retry": (
         "errors",
         "`true` or `false`; the stock SDKs obey it. See [errors](errors.md).",
-    ),
-    "X-Forebay-Return": (
-        "`queue_full`, `user_queue_full`",
-        "Keeps the place in the order of arrival: send it with the next attempt, within twice "
-        "`Retry-After`. Left out where a user, or all together, have as many as may be.",
     ),
     "WWW-Authenticate": (
         "401",

@@ -24,8 +24,6 @@ class Problem(Struct, frozen=True, gc=False):
     """When trying again makes sense; None while nothing has been measured."""
     details: dict[str, object] = {}
     """More members of the error body, such as `waited_seconds`."""
-    return_ticket: str = ""
-    """Keeps the arrival number of one that found no room, for its next attempt."""
 
 
 class Unsupported(Struct, frozen=True, gc=False):

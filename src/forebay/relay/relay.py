@@ -315,9 +315,7 @@ class Relay:
         if action.estimate_s is not None:
             details["estimated_wait_seconds"] = round(action.estimate_s, 3)
         param = "model" if action.code in ABOUT_THE_MODEL else None
-        problem = Problem(
-            action.code, message, param, action.retry_after_s, details, action.return_ticket
-        )
+        problem = Problem(action.code, message, param, action.retry_after_s, details)
         self._refuse(action, problem)
 
     def _expire(self, action: Expire) -> None:

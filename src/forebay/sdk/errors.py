@@ -54,9 +54,6 @@ class GatewayError(SdkError):
         """What the gateway called the request."""
         self.may_retry = False
         """Whether the gateway says that the same may be taken later."""
-        self.return_ticket: str | None = None
-        """Keeps the place of one that found no room, as the header `X-Forebay-Return` of the next
-        attempt; the client sends it with its own."""
         super().__init__(f"{self.message} ({self.code})")
 
 

@@ -6,8 +6,8 @@ Repeated is only what was certainly not taken: a connection that was never made,
 says so. `x-should-retry` is obeyed first, then 429 and 503 count as "later". The pause is what
 `retry-after-ms` or `Retry-After` says and up to a quarter more, never less: many clients are
 refused at the same moment, and must not all come back at the same moment. Where nothing is said it
-doubles from half a second, as the stock SDKs do. Who was refused for lack of room sends its return
-ticket with the next attempt, and keeps its place in the order of arrival.
+doubles from half a second, as the stock SDKs do. A request that is repeated
+has the same body, by which the gateway knows it again and gives it its old arrival number.
 """
 
 from __future__ import annotations
@@ -54,7 +54,6 @@ RETRY_AFTER_S_MAX = 120.0
 JITTER = 0.25
 PAUSE_S, PAUSE_S_MAX = 0.5, 8.0
 LATER = (429, 503)
-RETURN = "x-forebay-return"
 
 
 class FileUpload(NamedTuple):
@@ -206,7 +205,6 @@ class Transport:
                 wait_s = self._pause_before_repeat(call, problem, attempt)
                 if wait_s is None:
                     raise
-                call = _returning(call, problem)
             await self.pause(wait_s)
 
     def _pause_before_repeat(
@@ -305,16 +303,8 @@ def _error(response: httpx.Response, content: bytes) -> GatewayError:
     error = error_of(response.status_code, body)
     error.retry_after_s = retry_after_s(response.headers) or error.retry_after_s
     error.request_id = response.headers.get("x-request-id")
-    error.return_ticket = response.headers.get(RETURN)
     error.may_retry = is_worth_retrying(response.status_code, response.headers)
     return error
-
-
-def _returning(call: ApiCall, problem: GatewayAway | GatewayError) -> ApiCall:
-    """Return the next attempt, with the return ticket that came with a refusal."""
-    if not isinstance(problem, GatewayError) or problem.return_ticket is None:
-        return call
-    return call._replace(headers={**call.headers, RETURN: problem.return_ticket})
 
 
 def query(**given: object) -> str:

@@ -179,7 +179,6 @@ async def test_headers_that_are_for_the_gateway_stop_here(rig: Rig) -> None:
     ours = {
         "X-Forebay-Priority": "high", "X-Nexus-Priority": "high", "X-Forebay-User": "u",
         "X-Forebay-Session": "s", "X-Forebay-Max-Wait": "9", "X-Forwarded-For": "1.2.3.4",
-        "X-Forebay-Return": "0" * 32,
     }  # fmt: skip
     _, call = await rig.run(node, headers=ours)
     assert not set(call.headers) & {name.lower() for name in ours}

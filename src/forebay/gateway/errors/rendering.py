@@ -59,8 +59,6 @@ class ErrorRenderer:
         if delay_s:
             headers.append((b"retry-after", b"%d" % ceil(delay_s)))
             headers.append((b"retry-after-ms", b"%d" % ceil(delay_s * 1000)))
-        if problem.return_ticket:
-            headers.append((b"x-forebay-return", problem.return_ticket.encode()))
         problem = _detailed(problem, code, language, delay_s)
         if code.retry != "unsaid":
             headers.append((b"x-should-retry", b"true" if code.retry == "later" else b"false"))

@@ -135,7 +135,7 @@ class Admission:
             caller.owner_id,
             caller.key_running_max, fallbacks,
             False, "",  # patient, request_id
-            caller.return_ticket,
+            "",  # return_ticket
             chain[0], chain[1],
         )  # fmt: skip
         return InferenceCall(

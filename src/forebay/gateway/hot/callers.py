@@ -35,7 +35,6 @@ OURS: Final = frozenset(
     b"host content-length content-encoding expect accept-encoding authorization x-api-key api-key"
     b" origin"
     b" x-forebay-priority x-nexus-priority x-forebay-user x-forebay-session x-forebay-max-wait"
-    b" x-forebay-return"
     b" x-forebay-guard-token x-forebay-hop x-forebay-client x-request-id"
     b" forwarded x-forwarded-for x-forwarded-host"
     b" x-forwarded-proto x-real-ip".split()
@@ -49,7 +48,7 @@ REQUEST_ID: Final = b"x-request-id"
 EXPOSED = (
     b"x-request-id, x-forebay-node, x-forebay-model, x-queue-status, x-queue-wait-ms,"
     b" x-queue-position, x-estimated-wait, retry-after, retry-after-ms, x-should-retry,"
-    b" x-forebay-return, x-ratelimit-limit-requests, x-ratelimit-limit-tokens,"
+    b" x-ratelimit-limit-requests, x-ratelimit-limit-tokens,"
     b" x-ratelimit-remaining-requests, x-ratelimit-remaining-tokens,"
     b" x-ratelimit-reset-requests, x-ratelimit-reset-tokens"
 )
@@ -73,7 +72,7 @@ class Caller(RequestHead):
         "address", "affinity", "answer_block", "coding", "content_type", "credentials", "family",
         "fixed_user", "form", "generation", "header_block", "key", "key_running_max", "language",
         "max_wait_s", "model", "node_target", "owner_id", "payer", "priority", "problem", "reader",
-        "request_id", "return_ticket", "route", "tenant", "tiers", "user", "weight",
+        "request_id", "route", "tenant", "tiers", "user", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -135,8 +134,6 @@ class Caller(RequestHead):
         """The conversation, as the header names it; `conversation_of` says whose it is."""
         self.max_wait_s: float | None = None
         self.request_id = ""
-        self.return_ticket = ""
-        """As it was given with a refusal; whether it is worth anything is for the core to say."""
         self.content_type = b""
         self.coding = b""
         """Of the body, in lower case; b"" where it comes as it is."""
@@ -173,7 +170,6 @@ class Callers:
         caller.header_block = _passed_on(caller.headers)
         caller.language = preferred_language(values.get(b"accept-language"))
         caller.affinity = values.get(b"x-forebay-session", b"")[:USER_LENGTH_MAX].decode("latin-1")
-        caller.return_ticket = values.get(b"x-forebay-return", b"")[:64].decode("latin-1")
         caller.content_type = values.get(b"content-type", b"")
         if b"content-encoding" in values:
             caller.coding = _coding(values[b"content-encoding"])

@@ -34,7 +34,7 @@ _CHOSEN: Final = {"queue_full": "queue.full_status", "queue_timeout": "queue.tim
 
 ON_INFERENCE: Final = (
     "X-Forebay-Priority", "X-Nexus-Priority", "X-Forebay-User", "X-Forebay-Session",
-    "X-Forebay-Max-Wait", "X-Forebay-Return", "X-Request-Id", "traceparent", "Accept-Language",
+    "X-Forebay-Max-Wait", "X-Request-Id", "traceparent", "Accept-Language",
 )  # fmt: skip
 RATE: Final = (
     "x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests",
@@ -114,7 +114,7 @@ def _response(family: str, codes: list[str]) -> dict[str, Any]:
     if any(CODES[code].retry != "unsaid" for code in codes):
         names.append("x-should-retry")
     if "user_queue_full" in codes:  # where requests are queued
-        names += ["X-Forebay-Return", *RATE]
+        names += RATE
     if codes == ["unauthorized"]:
         names.append("WWW-Authenticate")
     response: dict[str, Any] = {
@@ -159,8 +159,6 @@ REQUEST_HEADERS: Final[dict[str, dict[str, Any]]] = {
         _sent("X-Forebay-Max-Wait", "Longest wait in seconds; may only shorten the configured one. "
               "0 means now or not at all.",
               {"type": "number", "minimum": 0, "maximum": 1_000_000_000}),
-        _sent("X-Forebay-Return", "As a refusal for lack of room gave it: the old place in the "
-              "order of arrival, once. One that does not count is ignored."),
         _sent("X-Request-Id", "An id of the caller's own, used and echoed where it is plain, at "
               "most 128 characters long and not in use."),
         _sent("traceparent", "Passed on to the node."),
@@ -199,8 +197,6 @@ RESPONSE_HEADERS: Final[dict[str, dict[str, Any]]] = {
                           {"type": "integer", "minimum": 1}, always=True),
     "retry-after-ms": _given("The same in milliseconds.",
                              {"type": "integer", "minimum": 1}, always=True),
-    "X-Forebay-Return": _given("Where there was no room: send it with the next attempt to keep the "
-                               "place in the order of arrival.", TEXT),
     "x-should-retry": _given("Whether trying again can help; the stock SDKs obey it.",
                              {"enum": ["true", "false"]}),
     "WWW-Authenticate": _given("How to send a key.", {"const": "Bearer"}, always=True),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from forebay.sdk import Busy, Client
+from forebay.sdk import Client
 from forebay.sdk.chat import LOOK_EVERY_S
 
 from .conftest import HighestChance, QuickPace, say, until
@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from forebay.sdk import AsyncClient
 
     from .conftest import Place
-    from .scripted_server import ScriptedServer
-
-BUSY = {"error": {"code": "queue_full", "message": "full", "param": None}}
-JOB = {"id": 1, "status": "queued", "is_new": True}
 
 
 class Meanwhile(QuickPace):
@@ -88,25 +84,3 @@ async def test_a_chat_that_is_tried_again_goes_before_one_that_came_meanwhile(
         await say(call, "done")
     assert served == ["second", "late", "newcomer"]
     await asyncio.gather(running, second, asking, *newcomers)
-
-
-async def test_the_ticket_of_each_refusal_goes_with_the_next_attempt(
-    place: Place, server: ScriptedServer
-) -> None:
-    client = await place.client(server.url)
-    for ticket in ("one", "two"):
-        server.plan("POST", "/jobs", BUSY, 429, {"x-forebay-return": ticket})
-    server.plan("POST", "/jobs", JOB)
-    await client.submit("chat", {})
-    shown = [asked.headers.get("x-forebay-return") for asked in server.asked]
-    assert shown == [None, "one", "two"]
-
-
-async def test_the_error_tells_it_to_those_who_try_again_themselves(
-    place: Place, server: ScriptedServer
-) -> None:
-    client = await place.client(server.url, retries=0)
-    server.plan("POST", "/jobs", BUSY, 429, {"x-forebay-return": "one"})
-    with pytest.raises(Busy) as caught:
-        await client.submit("chat", {})
-    assert caught.value.return_ticket == "one"
