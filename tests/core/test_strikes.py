@@ -1,7 +1,4 @@
-"""Whose requests fail by themselves goes last on that node, until one of them is answered.
-
-The naive model has the rule, too, with classes, models and retries (`test_seeded_days`).
-"""
+"""Whose requests fail by themselves goes last on that node, until one of them is answered."""
 
 from __future__ import annotations
 
