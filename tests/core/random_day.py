@@ -74,7 +74,7 @@ def draw_options(rng: Random) -> Options:
 class Day:
     """One day's mood, and the tickets it knows of.
 
-    On a day of `returning` callers there is little room, and who was refused shows its ticket.
+    On a day of `returning` callers there is little room, and who was refused sends the same again.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Day:
         self.running: list[str] = []
         self.arrived: dict[str, Arrived] = {}
         self.refused: list[Arrived] = []
-        """Those with a return ticket, as they come back."""
+        """Those for whom there was no room, as they come back."""
         changes = rng.choice((0.0, 1.0, 8.0))
         self.kinds: list[tuple[Callable[[], Event | None], float]] = [
             (self.arrive, 45.0), (self.finish, 30.0), (self.come_back, 6.0), (self.cancel, 4.0),
@@ -131,9 +131,9 @@ class Day:
             self.running.remove(event.id)
         self.running += [action.id for action in actions if isinstance(action, Route)]
         self.refused += [
-            replace(self.arrived[action.id], return_ticket=action.return_ticket)
+            self.arrived[action.id]
             for action in actions
-            if isinstance(action, Reject) and action.return_ticket
+            if isinstance(action, Reject) and action.code in ("queue_full", "user_queue_full")
         ]
 
     # -- the events
@@ -161,6 +161,7 @@ class Day:
             job=(job := rng.random() < self.jobs),
             key=key,
             key_running_max=2 if key and not job else 0,  # jobs wait for it: `test_key_caps`
+            digest=self.count,
         )
         if self.one_slot:
             arrival = replace(arrival, model=rng.choice(MODELS))
@@ -169,7 +170,7 @@ class Day:
         return arrival
 
     def arrive_again(self) -> Event | None:
-        """Show one of the latest return tickets: spent, expired, or now and then of another."""
+        """Send one of the latest that were refused again, now and then as somebody else."""
         rng = self.rng
         if not self.refused:
             return None

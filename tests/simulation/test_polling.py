@@ -44,7 +44,7 @@ RETRY_S = 4.0
 
 
 class Crowd:
-    """Plays the clients around a scheduler; `returns` says whether they show their tickets."""
+    """Plays the clients around a scheduler; `returns` says whether they send the same again."""
 
     def __init__(
         self, options: Options, *, returns: bool = True, pause_s_max: float = RETRY_S
@@ -77,7 +77,7 @@ class Crowd:
         while at_s < MINUTES * MINUTE_S:
             at_s += random.expovariate(BUSY_PER_S if at_s % MINUTE_S < BUSY_S else QUIET_PER_S)
             name = f"r{len(self._arrivals)}"
-            self._arrivals[name] = Arrived(name, "m", user=name)
+            self._arrivals[name] = Arrived(name, "m", user=name, digest=len(self._arrivals))
             self._first_s[name] = at_s
             self._service_s[name] = random.expovariate(1 / SERVICE_S)
             self._plan(at_s, self._arrivals[name])
@@ -93,8 +93,10 @@ class Crowd:
             told_s = retry_delay_s(action.retry_after_s, self._jitter.uniform(-1.0, 1.0))
             pause_s = min(self._pause_s_max, told_s)
             self.pauses_s.setdefault(action.id, []).append(pause_s)
-            ticket = action.return_ticket if self._returns else ""
-            self._plan(now_s + pause_s, replace(self._arrivals[action.id], return_ticket=ticket))
+            again = self._arrivals[action.id]
+            if not self._returns:
+                again = replace(again, digest=next(self._numbers))
+            self._plan(now_s + pause_s, again)
 
 
 @cache
@@ -118,7 +120,7 @@ FAIRNESS = [Options(max_size=MAX_SIZE, wait_s_max=1e9, fairness=f) for f in ("fi
 
 
 @pytest.mark.parametrize("options", FAIRNESS, ids=lambda options: options.fairness)
-def test_who_polls_with_its_ticket_waits_as_long_as_who_waits(options: Options) -> None:
+def test_who_polls_with_the_same_body_waits_as_long_as_who_waits(options: Options) -> None:
     assert lost_s(options, returns=True) < RETRY_S / 4
 
 
@@ -129,6 +131,6 @@ def test_who_comes_back_when_it_was_told_to_loses_as_little(options: Options) ->
 
 
 @pytest.mark.parametrize("options", FAIRNESS, ids=lambda options: options.fairness)
-def test_who_polls_without_one_loses_about_the_time_between_attempts(options: Options) -> None:
-    """The control: were tickets worth nothing, the test above would fail."""
+def test_who_polls_with_another_loses_about_the_time_between_attempts(options: Options) -> None:
+    """The control: were numbers not kept, the test above would fail."""
     assert lost_s(options, returns=False) > RETRY_S / 2

@@ -6,7 +6,6 @@ done, before the outer `post` returns. One timer is armed, for the core's next d
 
 from __future__ import annotations
 
-from secrets import token_bytes
 from typing import TYPE_CHECKING
 
 from forebay.coordination.serial_executor import SerialExecutor
@@ -36,7 +35,7 @@ class InProcess:
     """
 
     def __init__(self, options: Options, perform: Perform, clock: Timers) -> None:
-        scheduler = Scheduler(options, secret=token_bytes(16))
+        scheduler = Scheduler(options)
         self._executor: SerialExecutor[Event] = SerialExecutor(
             scheduler.handle, perform, clock, scheduler.next_deadline_s, Ticked()
         )

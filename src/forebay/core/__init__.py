@@ -37,7 +37,7 @@ from forebay.core.events import (
     Ticked,
 )  # fmt: skip
 from forebay.core.options import KeyLimits, Options, capped_priority, parse_priority
-from forebay.core.return_tickets import retry_delay_s
+from forebay.core.returns import retry_delay_s
 from forebay.core.scheduler import Scheduler
 from forebay.core.snapshot import LaneView, NodeView, Snapshot, Totals
 

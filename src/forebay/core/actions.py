@@ -32,7 +32,7 @@ NO_ROOM: tuple[RejectCode, ...] = (
 """Refusals that say no more than that everything is taken now."""
 
 RETURNABLE: tuple[RejectCode, ...] = ("queue_full", "user_queue_full")
-"""Refusals that come with a return ticket."""
+"""Refusals whose arrival number is kept."""
 
 ExpireCode: TypeAlias = Literal["queue_timeout", "no_node", "model_loading"]
 
@@ -115,8 +115,6 @@ class Reject(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     retry_after_s: float | None = None
     """When trying again makes sense; None while nothing has been measured."""
     estimate_s: float | None = None
-    return_ticket: str = ""
-    """Where there was no room: keeps the arrival number, if shown with the next attempt."""
     rate: RateStatus | None = None
     """Of its key, where that was over its rate."""
 

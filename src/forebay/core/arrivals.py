@@ -249,14 +249,13 @@ class Arrivals:
             book.tally.reject(code)  # a job that gets no slot is still queued: nobody was refused
         returns = code in RETURNABLE
         if wait_s is None and lane is not None:
-            wait_s = self._turn_s(arrival, lane) if returns else self._newcomer_wait_s(lane)
+            wait_s = self.turn_s(arrival, lane) if returns else self._newcomer_wait_s(lane)
         if lane is not None and not is_known(lane):
             book.cluster.forget_if_unused(lane)
         words = self._why_no_node(lane) if code == "no_node" else REASONS[code]
-        ticket = ""
         if returns:
-            ticket = book.give_return_ticket(arrival, book.arrival_number(arrival), wait_s)
-        book.actions.append(Reject(arrival.id, code, (words,), wait_s, wait_s, ticket))
+            book.keep_number(arrival, book.arrival_number(arrival), wait_s)
+        book.actions.append(Reject(arrival.id, code, (words,), wait_s, wait_s))
 
     def reason(self, entry: Entry) -> WaitReason:
         """Say why an entry waits."""
@@ -346,6 +345,7 @@ class Arrivals:
 
     def _enqueue(self, arrival: Arrived, lane: Lane) -> None:
         book = self._book
+        newest = book.seq
         entry = book.accept(arrival, lane)
         if entry.wait_left_s <= 0.0 and not arrival.job:  # the operator's limit is zero
             book.expire([entry])
@@ -361,7 +361,7 @@ class Arrivals:
         if entry.state == "waiting":
             entry.queued = True
             book.count_enqueued(entry)
-            book.actions.insert(before, self._promise(entry, lane))
+            book.actions.insert(before, self._promise(entry, lane, youngest=entry.seq > newest))
 
     def _make_room(self, arrival: Arrived, lane: Lane) -> bool:
         """Check the bounds, displacing a waiter where the rules allow it; False when refused."""
@@ -440,13 +440,13 @@ class Arrivals:
         book = self._book
         book.end(victim, "reject")
         book.tally.reject("queue_full")
-        wait_s = self._turn_s(victim.arrival, victim.queue.lane)
+        wait_s = self.turn_s(victim.arrival, victim.queue.lane)
         reasons = (
             REASONS["queue_full"],
             "displaced by a more urgent request, or by a user with fewer waiting requests",
         )
-        ticket = book.give_return_ticket(victim.arrival, victim.seq, wait_s)
-        book.actions.append(Reject(victim.id, "queue_full", reasons, wait_s, wait_s, ticket))
+        book.keep_number(victim.arrival, victim.seq, wait_s)
+        book.actions.append(Reject(victim.id, "queue_full", reasons, wait_s, wait_s))
 
     def _is_too_late(self, arrival: Arrived, lane: Lane) -> bool:
         """Refuse at once what would only wait to die at the caller's own limit."""
@@ -461,12 +461,11 @@ class Arrivals:
         account = user.accounts.get(queue) if user is not None else None
         place = newcomer_place(queue, account, arrival.weight, book.options)
         wait_s = self._least_wait_s(queue, place)
-        if wait_s is None or wait_s <= limit_s:
+        if wait_s is None:
             return False
-        if arrival.return_ticket:
-            wait_s = min(wait_s, self._until_old_turn_s(arrival))
-            if wait_s <= limit_s:
-                return False
+        wait_s = min(wait_s, self._until_old_turn_s(arrival))
+        if wait_s <= limit_s:
+            return False
         self.refuse(arrival, "deadline_unreachable", lane, wait_s)
         return True
 
@@ -484,7 +483,7 @@ class Arrivals:
         estimate = waits.wait_s(lane, queue, place, book.now_s)
         return None if estimate is None else estimate[0]
 
-    def _turn_s(self, arrival: Arrived, lane: Lane) -> float | None:
+    def turn_s(self, arrival: Arrived, lane: Lane) -> float | None:
         """Return how long one that finds no room would wait if there were, with its number.
 
         Room comes free one by one, and not only for those whose turn is over: they are not told to
@@ -496,20 +495,24 @@ class Arrivals:
         account = user.accounts.get(queue) if user is not None else None
         place = refused_place(queue, account, arrival.weight, book.options)
         estimate = waits.wait_s(lane, queue, place, book.now_s)
-        if estimate is None or not arrival.return_ticket:
-            return None if estimate is None else estimate[0]
+        if estimate is None:
+            return None
         wait_s = estimate[0]
         return min(wait_s, max(wait_s * AGAIN_MIN, self._until_old_turn_s(arrival)))
 
     def _until_old_turn_s(self, arrival: Arrived) -> float:
-        book = self._book
-        return book.return_tickets.until_turn_s(arrival, book.rank_of(arrival), book.now_s)
+        """Return how long it is until the turn for which an arrival was refused last time.
+
+        It is 0 once that is over, and infinite where nothing is known.
+        """
+        kept = self._book.kept_of(arrival)
+        return inf if kept is None else max(0.0, kept.turn_s - self._book.now_s)
 
     def _newcomer_wait_s(self, lane: Lane) -> float | None:
         estimate = newcomer_wait_s(lane, self._book.now_s)
         return None if estimate is None else estimate[0]
 
-    def _promise(self, entry: Entry, lane: Lane) -> Wait:
+    def _promise(self, entry: Entry, lane: Lane, *, youngest: bool) -> Wait:
         """Tell a newcomer its place and how long it will take, and remember what was said."""
         book, queue, claim = self._book, entry.queue, entry.claim
         if claim is not None and claim.parked:
@@ -517,7 +520,7 @@ class Arrivals:
                 entry, claim, youngest=True
             )
         else:
-            if entry.goes_first or entry.arrival.return_ticket:  # not the youngest
+            if entry.goes_first or not youngest:
                 place = exact_place(entry, book.options, book.charging.price, book.seq)
             else:
                 place = youngest_place(entry, book.options)

@@ -53,13 +53,16 @@ class Arrived(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """Its owner keeps it where there is no room, and comes again: no refusal is counted then."""
     request_id: str = ""
     """What its caller knows it by, where `id` is something else; the core does not look at it."""
-    return_ticket: str = ""
-    """As `Reject` gave it when the same caller found no room: worth its old arrival number."""
+    digest: int | None = None
+    """Of the body: by it who found no room is known again when it comes back, and takes its old
+    arrival number. None keeps no number."""
     prefix: tuple[int, ...] = ()
     """The prompt as a chain of hashes, at most 64: equal ones are equal from the beginning of the
     prompt up to there. Keyed, so that nobody can guess a text from them."""
     prefix_tokens: tuple[int, ...] = ()
     """About how many tokens each of these parts has."""
+    conversation: str = ""
+    """Which of its user's conversations it belongs to; all that name none are one."""
 
 
 class Resumed(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):

@@ -93,17 +93,15 @@ class Scheduler:
         options: Options | None = None,
         first_seq: int = 0,
         reaches: Reaches | None = None,
-        secret: bytes = b"",
     ) -> None:
         """`first_seq`: one that takes over begins above all that may yet be announced to it.
 
         `reaches` says whether the owner of a ticket gets to a node: its answer may change only
-        before a `NodeChanged` about that node. Without it everybody gets everywhere. Without a
-        `secret` (at most 64 bytes) return tickets can be guessed.
+        before a `NodeChanged` about that node. Without it everybody gets everywhere.
         """
         options = options or Options()
         _check_options(options)
-        self._book = Book(options, first_seq, reaches, secret)
+        self._book = Book(options, first_seq, reaches)
         self._arrivals = Arrivals(self._book)
 
     def handle(self, event: Event, now_s: float) -> list[Action]:
@@ -259,6 +257,8 @@ class Scheduler:
         book.tally.cancelled += 1
         if entry.state != "running":
             book.end(entry, "cancel")
+            wait_s = self._arrivals.turn_s(entry.arrival, entry.queue.lane)
+            book.keep_number(entry.arrival, entry.seq, wait_s)
             return
         node = book.release(entry)
         if not node.removed:

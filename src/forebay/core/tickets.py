@@ -18,7 +18,7 @@ from forebay.core.lines import Lines
 from forebay.core.options import FROZEN_WHILE_RUNNING
 from forebay.core.rates import Rates
 from forebay.core.records import Claim, Entry
-from forebay.core.return_tickets import ReturnTickets
+from forebay.core.returns import Returns, identity_of
 from forebay.core.states import NEXT, after
 from forebay.core.tally import Tally
 from forebay.core.timers import TimerQueue
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from forebay.core.events import Arrived
     from forebay.core.options import Options
     from forebay.core.records import Lane, Node, WaitQueue
+    from forebay.core.returns import Kept
     from forebay.core.states import Cause
     from forebay.core.waits import Estimate
 
@@ -66,7 +67,7 @@ class Book:
 
     __slots__ = (
         "actions", "bounds", "charging", "cluster", "entries", "job_rank", "lines", "now_s",
-        "options", "paced", "ranks", "rates", "return_tickets", "seq", "stopping", "tally",
+        "options", "paced", "ranks", "rates", "returns", "seq", "stopping", "tally",
         "timers", "users", "waiting_jobs",
     )  # fmt: skip
 
@@ -75,7 +76,6 @@ class Book:
         options: Options,
         first_seq: int = 0,
         reaches: Reaches | None = None,
-        secret: bytes = b"",
     ) -> None:
         self.options = options
         self.job_rank = len(options.priorities)
@@ -86,7 +86,7 @@ class Book:
         self.bounds = Bounds(options)
         self.charging = Charging(options)
         self.users = Users(options.idle_users_max)
-        self.return_tickets = ReturnTickets(secret)
+        self.returns = Returns()
         self.tally = Tally()
         self.rates = Rates(self.cluster, self.lines, self.timers, self.tally, self.job_rank)
         self.rates.change(options.key_limits, 0.0)
@@ -107,7 +107,7 @@ class Book:
 
     def accept(self, arrival: Arrived, lane: Lane, queue: WaitQueue | None = None) -> Entry:
         """Open a ticket, in a queue that is known already or is found by its class."""
-        if arrival.return_ticket:
+        if self.returns.kept:
             seq = self.arrival_number(arrival)
         else:
             self.seq = seq = self.seq + 1
@@ -134,21 +134,23 @@ class Book:
         return entry
 
     def arrival_number(self, arrival: Arrived) -> int:
-        """Return the number that a return ticket keeps, else the next one."""
-        if arrival.return_ticket:
-            seq = self.return_tickets.take(arrival, self.rank_of(arrival), self.now_s)
-            if seq:
-                return seq
+        """Return the number that was kept of an arrival's last attempt, else the next one."""
+        kept = self.kept_of(arrival)
+        if kept is not None:
+            self.returns.drop(kept.who)
+            return kept.seq
         self.seq += 1
         return self.seq
 
-    def give_return_ticket(self, arrival: Arrived, seq: int, retry_after_s: float | None) -> str:
-        """Let one that found no room keep its number; its owner may keep it here all the same."""
-        if arrival.patient:
-            return ""
-        return self.return_tickets.give(
-            arrival, self.rank_of(arrival), seq, retry_after_s, self.now_s, self.options.max_size
-        )
+    def kept_of(self, arrival: Arrived) -> Kept | None:
+        who = identity_of(arrival, self.rank_of(arrival))
+        return None if who is None else self.returns.find(who, self.now_s)
+
+    def keep_number(self, arrival: Arrived, seq: int, retry_after_s: float | None) -> None:
+        """Let one that must go keep its number; those of patient owners wait elsewhere."""
+        who = identity_of(arrival, self.rank_of(arrival))
+        if who is not None and not arrival.patient:
+            self.returns.keep(who, seq, retry_after_s, self.now_s, self.options.max_size)
 
     def start(self, entry: Entry, node: Node) -> None:
         now_s, queue, arrival = self.now_s, entry.queue, entry.arrival

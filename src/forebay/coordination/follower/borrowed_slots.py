@@ -5,8 +5,8 @@ once is refused here, and the caller asks the leader instead. So the choice of a
 same rules wherever it is made.
 
 A loan is used only for what needs no knowledge of other replicas: no job (they take what all leave
-over), no cap or rate per key, no return ticket to be spent, no session and no prompt that one of
-several nodes may have, and on a node that swaps models only for those in memory.
+over), no cap or rate per key, no session and no prompt that one of several nodes may have, and on a
+node that swaps models only for those in memory.
 """
 
 from __future__ import annotations
@@ -142,4 +142,4 @@ class BorrowedSlots:
 
 def _is_plain(arrival: Arrived) -> bool:
     """Say whether an arrival needs no knowledge of other replicas."""
-    return not (arrival.job or arrival.key_running_max or arrival.return_ticket or arrival.prefix)
+    return not (arrival.job or arrival.key_running_max or arrival.prefix)

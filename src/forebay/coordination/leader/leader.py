@@ -9,7 +9,6 @@ announces itself anew replaces whatever was known of it.
 
 from __future__ import annotations
 
-from secrets import token_bytes
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -92,7 +91,7 @@ class Leader:
         self.members = Members(about.member, epoch, expected)
         self._tickets = FleetTickets()
         self._views = NodeViews()
-        self._scheduler = Scheduler(options, first_seq(epoch), self._reaches, token_bytes(16))
+        self._scheduler = Scheduler(options, first_seq(epoch), self._reaches)
         self._lending = Lending(options, self.members, self._tickets, self._views, to_all=borrows)
         self._deferred = DeferredDecisions()
         self._takeover: Takeover | None = Takeover({about.member, *expected}, 0.0)
@@ -386,9 +385,6 @@ class Leader:
             self._lending.note_ending(action)
             if self._deferred.defer(ticket, action, self._lending, now_s):
                 self._counts.uncount_rejection(ticket.arrival, action.code)
-                if isinstance(action, Reject) and action.return_ticket:  # spent when it is tried
-                    returning = replace(ticket.arrival, return_ticket=action.return_ticket)
-                    ticket.arrival = returning
                 return False
             if isinstance(action, Expire):
                 self._counts.end(ticket.member.about.member, action)

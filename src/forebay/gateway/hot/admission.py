@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
+from zlib import crc32
 
 from forebay.core import Arrived
 from forebay.gateway.hot.callers import conversation_of
@@ -33,6 +34,8 @@ HOT_ROUTES: Final = {
 }
 """Path -> the family and the route's name, for the metrics."""
 _NONE: Final[tuple[str, ...]] = ()
+DIGEST_BYTES = 4096
+"""Of the end of a body, where a prompt is new; with its length they tell it from others."""
 ID_BYTES = 12
 """Enough that nobody guesses an id, and that no two are the same."""
 
@@ -120,6 +123,7 @@ class Admission:
         request_id = self.unique_id(caller.request_id)
         user = caller.fixed_user or self.callers.user_of(caller, named_user or None)
         chain = self._chain(caller, model, body, prompt_tokens) if nodes.several else NO_PREFIX
+        size = len(body)
         arrival = Arrived(  # by position: msgspec takes a microsecond more by name
             request_id,
             model,
@@ -128,15 +132,16 @@ class Admission:
             self.callers.priority_of(caller, tier or None),
             prompt_tokens or 1,  # nothing is free, though all of it is base64, or a file
             bounded_limit(limit),
-            len(body),
+            size,
             caller.weight,
             conversation_of(caller.owner_id, user, caller.affinity) if caller.affinity else "",
             caller.max_wait_s, family.is_stream(fields, route), False,  # job
             caller.owner_id,
             caller.key_running_max, fallbacks,
             False, "",  # patient, request_id
-            "",  # return_ticket
+            size << 32 | crc32(body[-DIGEST_BYTES:]),
             chain[0], chain[1],
+            caller.affinity,
         )  # fmt: skip
         return InferenceCall(
             arrival,

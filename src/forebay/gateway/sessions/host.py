@@ -89,6 +89,7 @@ class SessionCalls:
             key_running_max=key.max_running if key is not None else 0,
             fallbacks=fallbacks,
             patient=True,
+            conversation=record.id,
         )
         return InferenceCall(
             arrival,
