@@ -32,19 +32,9 @@ class Cluster:
     """The nodes and the lanes."""
 
     __slots__ = (
-        "_affinities",
-        "_leaving",
-        "_nodes_seen",
-        "_ranks",
-        "lanes",
-        "models",
-        "nodes",
-        "open",
-        "options",
-        "reaches",
-        "unlisted",
-        "unreported",
-    )
+        "_affinities", "_leaving", "_nodes_seen", "_ranks", "lanes", "models", "nodes",
+        "open", "options", "reaches", "unlisted", "unreported",
+    )  # fmt: skip
 
     def __init__(self, options: Options, reaches: Reaches | None) -> None:
         self.options = options

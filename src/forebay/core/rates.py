@@ -36,28 +36,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from forebay.core.fairness import (
-    account_of,
-    change_weight,
-    charge,
-    correct,
-    drop,
-    join,
-    rejoin,
-    take,
-)
-from forebay.core.key_rates import (
-    bucket_wait_s,
-    change_limits,
-    charge_claim,
-    count_today,
-    empty_buckets,
-    is_full,
-    lines_in_order,
-    note_owed,
-    owed_up_to,
-    status_of,
-)
+from forebay.core import fairness, key_rates
 from forebay.core.options import KeyLimits
 from forebay.core.records import NEVER_S, Account, KeyRate, ParkedLine
 from forebay.core.sizes import TOKENS_MAX
@@ -119,11 +98,11 @@ class Rates:
         changed: list[KeyRate] = []
         for key in [key for key in self.paced if not limits.get(key)]:
             changed.append(self.paced.pop(key))
-            change_limits(changed[-1], KeyLimits(), now_s)
+            key_rates.change_limits(changed[-1], KeyLimits(), now_s)
         for key, asked in limits.items():
             known = self.paced.get(key) or self.capped.get(key)
             if known is not None:
-                change_limits(known, asked, now_s)
+                key_rates.change_limits(known, asked, now_s)
                 changed.append(known)
             elif asked:
                 known = self._new(key, asked, now_s)
@@ -135,7 +114,7 @@ class Rates:
     def _new(self, key: str, limits: KeyLimits, now_s: float) -> KeyRate:
         self._seen += 1
         rate = KeyRate(key, self._seen, limits, self._job_rank + 1)
-        change_limits(rate, limits, now_s)
+        key_rates.change_limits(rate, limits, now_s)
         return rate
 
     def note_usage(self, event: KeysUsed, now_s: float) -> None:
@@ -148,7 +127,7 @@ class Rates:
         for rate in self.paced.values():
             rate.used_today = max(rate.used_today, event.tokens_today.get(rate.key, 0))
             if event.minute_is_used:
-                empty_buckets(rate, now_s)
+                key_rates.empty_buckets(rate, now_s)
         for rate in self.paced.values():
             self.offer(rate, now_s)
 
@@ -200,25 +179,29 @@ class Rates:
     ) -> bool:
         """Say whether a newcomer is within its key's limits, and none of the key goes before it."""
         gated = arrival.key_running_max > 0 and (arrival.job or arrival.patient)
-        if (queue, gated) in rate.lines or (gated and is_full(rate, queue.rank)):
+        if (queue, gated) in rate.lines or (gated and key_rates.is_full(rate, queue.rank)):
             return False
         return not self._holds_back(rate, tokens, queue.rank, LAST, now_s)
 
     def newcomer_wait_s(self, rate: KeyRate, tokens: float, rank: int, now_s: float) -> float:
         """Return when a newcomer could start at best, behind those of its key that wait."""
-        return bucket_wait_s(rate, tokens, owed_up_to(rate, rank), self._day_left_s(now_s), now_s)
+        return key_rates.bucket_wait_s(
+            rate, tokens, key_rates.owed_up_to(rate, rank), self._day_left_s(now_s), now_s
+        )
 
     def wait_s(self, entry: Entry, ahead: int, now_s: float) -> float:
         """Return when an entry could start at best that has so many of its key before it."""
         claim = entry.claim
         if claim is None or claim.charged or claim.rank is None:
             return 0.0
-        waiting, tokens = owed_up_to(claim.rate, claim.rank)
+        waiting, tokens = key_rates.owed_up_to(claim.rate, claim.rank)
         before = (ahead, tokens * ahead / max(1, waiting))
-        return bucket_wait_s(claim.rate, claim.tokens, before, self._day_left_s(now_s), now_s)
+        return key_rates.bucket_wait_s(
+            claim.rate, claim.tokens, before, self._day_left_s(now_s), now_s
+        )
 
     def status(self, rate: KeyRate, now_s: float) -> RateStatus:
-        return status_of(rate, self._day_left_s(now_s), now_s)
+        return key_rates.status_of(rate, self._day_left_s(now_s), now_s)
 
     # -- what happens to entries
 
@@ -240,7 +223,7 @@ class Rates:
         if claim is None or claim.charged or self._is_next(entry, claim, now_s):
             return False
         queue = entry.queue
-        take(queue, entry)
+        fairness.take(queue, entry)
         self._park(entry, claim, now_s)
         self._lines.note_leave(queue)
         return True
@@ -252,9 +235,9 @@ class Rates:
         if not claim.charged:
             if claim.gated:
                 rate.held += 1
-            charge_claim(rate, claim, 1, claim.tokens, now_s)
+            key_rates.charge_claim(rate, claim, 1, claim.tokens, now_s)
             self._forget_waiting(entry, claim)
-        status = status_of(rate, day_left_s, now_s)
+        status = key_rates.status_of(rate, day_left_s, now_s)
         self.offer(rate, now_s)
         return status
 
@@ -264,7 +247,7 @@ class Rates:
         if claim.gated:  # what has started counts until its end
             claim.rate.held += 1
         if runs:
-            count_today(claim.rate, claim.tokens)
+            key_rates.count_today(claim.rate, claim.tokens)
         else:
             claim.tokens = 0.0
         claim.taken = claim.tokens
@@ -277,12 +260,12 @@ class Rates:
         prompt = entry.arrival.prompt_tokens if prompt < 0 else prompt
         real = float(min(prompt, TOKENS_MAX) + min(output, TOKENS_MAX))
         self._day_left_s(now_s)
-        charge_claim(claim.rate, claim, 0, real, now_s)
+        key_rates.charge_claim(claim.rate, claim, 0, real, now_s)
         self.offer(claim.rate, now_s)
 
     def refund(self, claim: Claim, now_s: float) -> None:
         """Take a start back that used nothing."""
-        charge_claim(claim.rate, claim, -1, 0.0, now_s)
+        key_rates.charge_claim(claim.rate, claim, -1, 0.0, now_s)
         self.offer(claim.rate, now_s)
 
     def leave(self, entry: Entry, claim: Claim, now_s: float) -> None:
@@ -290,7 +273,7 @@ class Rates:
         self.leave_line(entry, claim, now_s)
         self._forget_waiting(entry, claim)
         if claim.charged:
-            charge_claim(claim.rate, claim, 0, 0.0, now_s)
+            key_rates.charge_claim(claim.rate, claim, 0, 0.0, now_s)
         self.offer(claim.rate, now_s)
 
     def leave_line(self, entry: Entry, claim: Claim, now_s: float) -> bool:
@@ -300,7 +283,7 @@ class Rates:
             return False
         was_parked = claim.parked
         if was_parked:
-            drop(line, entry)
+            fairness.drop(line, entry)
             self._count_parked(entry, claim, now_s, parked=False)
         self._close_line(entry, claim, line)
         return was_parked
@@ -310,8 +293,10 @@ class Rates:
         wake_s = NEVER_S
         if rate.lines:
             day_left_s = self._day_left_s(now_s)
-            for _, _, line, head in lines_in_order(rate):
-                wait_s = bucket_wait_s(rate, _claim(head).tokens, NOTHING, day_left_s, now_s)
+            for _, _, line, head in key_rates.lines_in_order(rate):
+                wait_s = key_rates.bucket_wait_s(
+                    rate, _claim(head).tokens, NOTHING, day_left_s, now_s
+                )
                 if wait_s > 0.0:
                     wake_s = now_s + max(wait_s, WAKE_S_MIN)
                     break
@@ -325,14 +310,14 @@ class Rates:
 
     def _holds_back(self, rate: KeyRate, tokens: float, rank: int, seq: int, now_s: float) -> bool:
         """Say whether the buckets, or a line that comes first, keep one from starting."""
-        if bucket_wait_s(rate, tokens, NOTHING, self._day_left_s(now_s), now_s) > 0.0:
+        if key_rates.bucket_wait_s(rate, tokens, NOTHING, self._day_left_s(now_s), now_s) > 0.0:
             return True
-        first = lines_in_order(rate)
+        first = key_rates.lines_in_order(rate)
         return bool(first) and first[0][:2] < (rank, seq)
 
     def _is_next(self, entry: Entry, claim: Claim, now_s: float) -> bool:
         rank, seq = entry.queue.rank, entry.seq
-        if claim.gated and is_full(claim.rate, rank):
+        if claim.gated and key_rates.is_full(claim.rate, rank):
             return False
         return not self._holds_back(claim.rate, claim.tokens, rank, seq, now_s)
 
@@ -344,9 +329,9 @@ class Rates:
         entry.account = account = _account_in(line, entry.user, entry.arrival.weight)
         if line.offer is entry:  # it did not start after all
             line.offer = None
-            correct(line, account, -entry.price / account.weight)
+            fairness.correct(line, account, -entry.price / account.weight)
         claim.line = line
-        join(line, entry)
+        fairness.join(line, entry)
         self._count_parked(entry, claim, now_s, parked=True)
         if not claim.was_parked and rate.limits:
             claim.was_parked = True
@@ -356,15 +341,15 @@ class Rates:
     def _put_back(self, line: ParkedLine, entry: Entry, now_s: float) -> None:
         """Let the head of a line stand in its queue again, at its old place."""
         claim, queue = _claim(entry), line.queue
-        take(line, entry)
-        charge(line, entry.account, entry.price / entry.account.weight)
+        fairness.take(line, entry)
+        fairness.charge(line, entry.account, entry.price / entry.account.weight)
         line.offer = entry
         self._count_parked(entry, claim, now_s, parked=False)
-        entry.account = account_of(queue, entry.user, entry.arrival.weight)
+        entry.account = fairness.account_of(queue, entry.user, entry.arrival.weight)
         if entry.charged_on is None:
-            join(queue, entry)
+            fairness.join(queue, entry)
         else:  # it was passed over, when it was its turn
-            rejoin(queue, entry)
+            fairness.rejoin(queue, entry)
         self._lines.note_join(queue, now_s, now_s)
         open_nodes, short = self._cluster.open, self._lines.short
         for name, node in queue.lane.nodes.items():
@@ -393,13 +378,13 @@ class Rates:
 
     def _count_waiting(self, claim: Claim, rank: int) -> None:
         if claim.rank is not None:
-            note_owed(claim.rate, claim.rank, -1, -claim.tokens)
-        note_owed(claim.rate, rank, 1, claim.tokens)
+            key_rates.note_owed(claim.rate, claim.rank, -1, -claim.tokens)
+        key_rates.note_owed(claim.rate, rank, 1, claim.tokens)
         claim.rank = rank
 
     def _forget_waiting(self, entry: Entry, claim: Claim) -> None:
         if claim.rank is not None:
-            note_owed(claim.rate, claim.rank, -1, -claim.tokens)
+            key_rates.note_owed(claim.rate, claim.rank, -1, -claim.tokens)
             claim.rank = None
         if claim.line is not None:
             self._close_line(entry, claim, claim.line)
@@ -416,7 +401,7 @@ def _account_in(line: ParkedLine, user: User, weight: float) -> Account:
             line.accounts = accounts = kept
         account = accounts[user] = Account(user, line.clock - line.burst, weight)
     elif account.weight != weight:
-        change_weight(line, account, weight)
+        fairness.change_weight(line, account, weight)
     return account
 
 

@@ -13,30 +13,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.core import memory
+from forebay.core import events, memory
 from forebay.core.actions import Abort, Reject
 from forebay.core.arrivals import REASONS, Arrivals
 from forebay.core.dispatch import fill, fill_open, fill_stale, release_hold, release_holds
-from forebay.core.events import (
-    Arrived,
-    Audited,
-    Cancelled,
-    Event,
-    Finished,
-    Inspected,
-    KeysUsed,
-    Lent,
-    NodeChanged,
-    NodeRemoved,
-    NodeRested,
-    Observed,
-    OptionsChanged,
-    Resumed,
-    Returned,
-    Revoked,
-    ShutDown,
-    Ticked,
-)  # fmt: skip
 from forebay.core.nodes import (
     BROKEN_OFF_S,
     NOTICE_S,
@@ -51,31 +31,18 @@ from forebay.core.view import audit, describe, snapshot
 from forebay.errors import NotAllowed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import TypeAlias
+    from collections.abc import Callable, Iterable
 
     from forebay.core.actions import Action
     from forebay.core.cluster import Reaches
     from forebay.core.records import Claim, Entry, Node
     from forebay.core.timers import Due
 
-    ClusterEvent: TypeAlias = (
-        Ticked
-        | NodeChanged
-        | NodeRested
-        | Lent
-        | NodeRemoved
-        | OptionsChanged
-        | KeysUsed
-        | Observed
-        | Audited
-        | ShutDown
-    )
-
 
 class Scheduler:
     """Turn events into actions.
 
+    >>> from forebay.core import Arrived, Finished, NodeChanged
     >>> scheduler = Scheduler()
     >>> node = NodeChanged("gpu1", slots=1, models=("llama",))
     >>> scheduler.handle(node, 0.0)
@@ -103,8 +70,9 @@ class Scheduler:
         _check_options(options)
         self._book = Book(options, first_seq, reaches)
         self._arrivals = Arrivals(self._book)
+        self._handlers = self._handlers_by_event()
 
-    def handle(self, event: Event, now_s: float) -> list[Action]:
+    def handle(self, event: events.Event, now_s: float) -> list[Action]:
         """Take one event; return what must be done about it, in order.
 
         `now_s` is a monotonic clock; one that runs backwards is held at its highest value. Raises
@@ -119,12 +87,12 @@ class Scheduler:
         book.actions = actions
         if now_s >= book.timers.next_s:
             self._run_due(event)
-        if type(event) is Arrived:  # nearly all are, and `match` asks `isinstance` for each
+        if type(event) is events.Arrived:  # nearly all are, and `match` asks `isinstance` for each
             self._arrivals.decide(event)
-        elif type(event) is Finished:
+        elif type(event) is events.Finished:
             self._finish(event)
         else:
-            self._handle_other(event)
+            self._handlers[type(event)](event)
         if book.lines.stale or now_s >= book.timers.next_s:
             fill_stale(book)
             self._run_due()
@@ -134,7 +102,7 @@ class Scheduler:
         """Return when to post `Ticked` if nothing else happens, or None for never."""
         return self._book.timers.next_live_s()
 
-    def better_on_loan(self, arrival: Arrived, nodes: Iterable[str]) -> tuple[str, float]:
+    def better_on_loan(self, arrival: events.Arrived, nodes: Iterable[str]) -> tuple[str, float]:
         """Return which of `nodes` an arrival had better wait for, and how many seconds that saves.
 
         Free slots of these nodes are lent, but idle. One is better if the session of the arrival is
@@ -143,54 +111,28 @@ class Scheduler:
         """
         return self._arrivals.better_on_loan(arrival, nodes)
 
-    def _handle_other(self, event: Event) -> None:
-        match event:
-            case Arrived() | Finished():
-                raise AssertionError("these are taken already")
-            case Cancelled():
-                self._cancel(event)
-            case Returned():
-                self._return(event)
-            case Resumed():
-                self._arrivals.resume(event)
-            case Revoked():
-                self._revoke(event)
-            case Inspected():
-                self._inspect(event)
-            case _:
-                self._handle_cluster(event)
+    def _handlers_by_event(self) -> dict[type, Callable[..., None]]:
+        """Return what takes each event; an arrival and an end are known without looking here."""
+        book = self._book
+        return {
+            events.Resumed: self._arrivals.resume,
+            events.Returned: self._return,
+            events.Cancelled: self._cancel,
+            events.Revoked: self._revoke,
+            events.NodeChanged: self._change_node,
+            events.NodeRested: self._rest_node,
+            events.NodeRemoved: self._remove_node,
+            events.Lent: self._lend,
+            events.OptionsChanged: self._change_options,
+            events.KeysUsed: lambda event: book.rates.note_usage(event, book.now_s),
+            events.Ticked: lambda _: None,  # what is due has run already
+            events.Inspected: self._inspect,
+            events.Observed: lambda _: book.actions.append(snapshot(book)),
+            events.Audited: lambda _: book.actions.append(audit(book)),
+            events.ShutDown: self._shut_down,
+        }
 
-    def _handle_cluster(self, event: ClusterEvent) -> None:
-        """Take an event about nodes, settings or the whole."""
-        match event:
-            case Ticked():
-                pass  # what is due has run already
-            case NodeChanged() | NodeRested() | Lent() | NodeRemoved():
-                self._handle_node(event)
-            case OptionsChanged():
-                self._validate(event)
-                self._book.change_options(event.options)
-            case KeysUsed():
-                self._book.rates.note_usage(event, self._book.now_s)
-            case Observed():
-                self._book.actions.append(snapshot(self._book))
-            case Audited():
-                self._book.actions.append(audit(self._book))
-            case ShutDown():
-                self._shut_down()
-
-    def _handle_node(self, event: NodeChanged | NodeRested | Lent | NodeRemoved) -> None:
-        match event:
-            case NodeChanged():
-                self._change_node(event)
-            case NodeRested():
-                self._rest_node(event)
-            case Lent():
-                self._lend(event)
-            case NodeRemoved():
-                self._remove_node(event.name)
-
-    def _finish(self, event: Finished) -> None:
+    def _finish(self, event: events.Finished) -> None:
         book = self._book
         entry = book.entries.get(event.id)
         if entry is None or entry.state != "running":
@@ -220,7 +162,7 @@ class Scheduler:
         book.end(entry, "finish")
         fill(book, node)
 
-    def _learn_tokens(self, entry: Entry, event: Finished, service_s: float) -> None:
+    def _learn_tokens(self, entry: Entry, event: events.Finished, service_s: float) -> None:
         lane = entry.queue.lane
         lane.times.add_output(event.output_tokens)
         if entry.prefix:
@@ -229,12 +171,14 @@ class Scheduler:
             computed = max(0, entry.arrival.prompt_tokens - entry.cached_tokens)
             lane.prefill.add(computed, event.output_tokens, service_s)
 
-    def _settle_rate(self, entry: Entry, claim: Claim, event: Finished | Cancelled) -> None:
+    def _settle_rate(
+        self, entry: Entry, claim: Claim, event: events.Finished | events.Cancelled
+    ) -> None:
         """Charge a key for what was used; a request that got no answer used its prompt."""
-        if isinstance(event, Cancelled) and event.unused:
+        if isinstance(event, events.Cancelled) and event.unused:
             self._book.rates.refund(claim, self._book.now_s)
             return
-        failed = isinstance(event, Cancelled) or not event.ok
+        failed = isinstance(event, events.Cancelled) or not event.ok
         output = 0 if failed and event.output_tokens < 0 else event.output_tokens
         self._book.rates.settle(entry, claim, (event.prompt_tokens, output), self._book.now_s)
 
@@ -249,7 +193,7 @@ class Scheduler:
             if is_first:
                 memory.learn_load(node)
 
-    def _cancel(self, event: Cancelled) -> None:
+    def _cancel(self, event: events.Cancelled) -> None:
         book = self._book
         entry = book.entries.get(event.id)
         if entry is None:
@@ -269,7 +213,7 @@ class Scheduler:
         book.end(entry, "cancel")
         fill(book, node)
 
-    def _return(self, event: Returned) -> None:
+    def _return(self, event: events.Returned) -> None:
         """Put an entry back into its old place, at its old age, off the node that failed it."""
         book = self._book
         entry = book.entries.get(event.id)
@@ -294,7 +238,7 @@ class Scheduler:
         if self._is_waiting(entry.id):
             book.count_enqueued(entry)
 
-    def _revoke(self, event: Revoked) -> None:
+    def _revoke(self, event: events.Revoked) -> None:
         entry = self._book.entries.get(event.id)
         if entry is None:
             return
@@ -304,7 +248,7 @@ class Scheduler:
         else:
             self._reject(entry, event.code)
 
-    def _inspect(self, event: Inspected) -> None:
+    def _inspect(self, event: events.Inspected) -> None:
         entry = self._book.entries.get(event.id)
         if entry is not None:
             self._book.actions.append(describe(self._book, self._arrivals, entry))
@@ -323,7 +267,7 @@ class Scheduler:
             book.tally.cancelled += 1
         book.actions.append(Reject(entry.id, code, reasons))
 
-    def _run_due(self, event: Event | None = None) -> None:
+    def _run_due(self, event: events.Event | None = None) -> None:
         """Do what is due before the event is looked at, but start nothing that it takes back."""
         book = self._book
         if event is not None:
@@ -331,7 +275,7 @@ class Scheduler:
         while book.now_s >= book.timers.next_s:  # a limit of zero is due as soon as it is set
             due = book.timers.due(book.now_s)
             book.expire(due.expired)
-            if isinstance(event, Cancelled) and self._is_waiting(event.id):
+            if isinstance(event, events.Cancelled) and self._is_waiting(event.id):
                 self._cancel(event)
             self._let_go(due)
             fill_stale(book)
@@ -350,12 +294,12 @@ class Scheduler:
         for node in due.nodes:
             self._wake(node)
 
-    def _validate(self, event: Event) -> None:
+    def _validate(self, event: events.Event) -> None:
         """Raise for an event that is a bug of the caller."""
-        if isinstance(event, Arrived | Resumed):
-            arrival = event if isinstance(event, Arrived) else event.arrival
+        if isinstance(event, events.Arrived | events.Resumed):
+            arrival = event if isinstance(event, events.Arrived) else event.arrival
             self._arrivals.validate(arrival)
-        elif isinstance(event, OptionsChanged):
+        elif isinstance(event, events.OptionsChanged):
             _check_options(event.options)
             self._book.check_frozen(event.options)
 
@@ -370,7 +314,7 @@ class Scheduler:
             book.timers.wake(node, node.rest_until_s, book.now_s)
         fill(book, node)
 
-    def _change_node(self, event: NodeChanged) -> None:
+    def _change_node(self, event: events.NodeChanged) -> None:
         book = self._book
         before = book.cluster.nodes.get(event.name)
         was_up = before is not None and before.state == "online"
@@ -399,9 +343,9 @@ class Scheduler:
                 if lane is not None and lane.is_up:
                     book.change_model(entry, arrival, lane)
 
-    def _remove_node(self, name: str) -> None:
-        node = self._book.cluster.remove(name)
-        self._book.lines.short.pop(name, None)
+    def _remove_node(self, event: events.NodeRemoved) -> None:
+        node = self._book.cluster.remove(event.name)
+        self._book.lines.short.pop(event.name, None)
         if node is not None and node.held:
             release_holds(self._book, node)
         if self._book.cluster.unlisted:
@@ -418,7 +362,7 @@ class Scheduler:
             if entry.state == "waiting":
                 self._reject(entry, self._arrivals.unknown(entry.arrival.model))
 
-    def _rest_node(self, event: NodeRested) -> None:
+    def _rest_node(self, event: events.NodeRested) -> None:
         book = self._book
         node = book.cluster.nodes.get(event.name)
         if node is None:
@@ -434,7 +378,7 @@ class Scheduler:
         book.cluster.open.pop(node.name, None)
         book.timers.wake(node, node.rest_until_s, book.now_s)
 
-    def _lend(self, event: Lent) -> None:
+    def _lend(self, event: events.Lent) -> None:
         book = self._book
         node = book.cluster.known(event.name)
         if node is None:
@@ -445,7 +389,11 @@ class Scheduler:
         else:
             book.cluster.open.pop(node.name, None)
 
-    def _shut_down(self) -> None:
+    def _change_options(self, event: events.OptionsChanged) -> None:
+        self._validate(event)
+        self._book.change_options(event.options)
+
+    def _shut_down(self, _event: events.ShutDown) -> None:
         book = self._book
         book.stopping = True
         for entry in [e for e in book.entries.values() if e.state == "waiting"]:

@@ -41,18 +41,6 @@ class Tally:
         self.prefix_saved_s += float(cached_tokens) * token_s
 
     def totals(self) -> Totals:
-        return Totals(
-            accepted=self.accepted,
-            enqueued=self.enqueued,
-            served=self.served,
-            failed=self.failed,
-            expired=self.expired,
-            cancelled=self.cancelled,
-            returned=self.returned,
-            swaps=self.swaps,
-            rate_waits=self.rate_waits,
-            rejected=dict(self.rejected),
-            prefix_tokens=self.prefix_tokens,
-            prefix_hit_tokens=self.prefix_hit_tokens,
-            prefix_saved_s=self.prefix_saved_s,
-        )
+        """Return a copy of what has been counted."""
+        counts = {name: getattr(self, name) for name in Totals.__struct_fields__}
+        return Totals(**{**counts, "rejected": dict(self.rejected)})
