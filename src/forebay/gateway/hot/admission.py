@@ -125,10 +125,7 @@ class Admission:
         chain = self._chain(caller, model, body, prompt_tokens) if nodes.several else NO_PREFIX
         size = len(body)
         arrival = Arrived(  # by position: msgspec takes a microsecond more by name
-            request_id,
-            model,
-            family.name,
-            user,
+            request_id, model, family.name, user,
             self.callers.priority_of(caller, tier or None),
             prompt_tokens or 1,  # nothing is free, though all of it is base64, or a file
             bounded_limit(limit),
@@ -136,12 +133,10 @@ class Admission:
             caller.weight,
             conversation_of(caller.owner_id, user, caller.affinity) if caller.affinity else "",
             caller.max_wait_s, family.is_stream(fields, route), False,  # job
-            caller.owner_id,
-            caller.key_running_max, fallbacks,
+            caller.owner_id, caller.key_running_max, fallbacks,
             False, "",  # patient, request_id
             size << 32 | crc32(body[-DIGEST_BYTES:]),
-            chain[0], chain[1],
-            caller.affinity,
+            chain[0], chain[1], caller.affinity,
         )  # fmt: skip
         return InferenceCall(
             arrival,
