@@ -41,7 +41,13 @@ def test_a_new_node_is_offline_and_probed_at_once() -> None:
     health = NodeHealth("gpu1", models=("m",), now_s=7.0)
     assert health.next_probe_s() == 7.0
     assert health.changed(9.0) == NodeChanged(
-        "gpu1", slots=1, models=("m",), state="offline", away_s=2.0, is_new=True
+        "gpu1",
+        slots=1,
+        models=("m",),
+        state="offline",
+        away_s=2.0,
+        is_new=True,
+        slots_kind="found",
     )
 
 
@@ -54,6 +60,7 @@ def test_the_first_good_probe_brings_all_slots_at_once() -> None:
         families=("openai", "anthropic"),
         state="online",
         gpu_load=0.5,
+        slots_kind="named",
     )
     assert health.next_probe_s() == 1.0 + PROBE_S
 

@@ -13,6 +13,12 @@ from forebay.core.options import Options
 
 NodeState: TypeAlias = Literal["online", "loading", "offline", "draining"]
 Family: TypeAlias = str
+WhyFailed: TypeAlias = Literal["", "refused", "timed_out", "failed"]
+"""Why a run was of no use; "" where it was, or where that is unknown."""
+SlotsKind: TypeAlias = Literal["fixed", "named", "found", "lent"]
+"""What a number of slots is: `fixed`, by the operator or a guard; `named` by the engine, which is
+where to begin and the most there are; to be `found`, from this number on; `lent` by another core,
+which alone changes it."""
 
 
 class Arrived(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
@@ -99,6 +105,16 @@ class Finished(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     output_tokens: int = -1
     strike: bool = False
     """It failed by itself: the node has answered others meanwhile, or had begun to answer it."""
+    first_byte_s: float | None = None
+    """How long after its start the first byte of the answer came; None where that is unknown."""
+    ran_s: float | None = None
+    """How long it ran at the node. Where it is None, the time since `Route` on the core's clock."""
+    why: WhyFailed = ""
+    """Where it is not ok: what kind of failure it was."""
+    count: int = 1
+    """How many of its kind ended like this, on lent slots: its numbers are the mean of theirs."""
+    most: int = 1
+    """How many of these ran at once, at most."""
 
 
 class Returned(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
@@ -110,6 +126,8 @@ class Returned(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     `NodeRested` first, or it goes straight back there."""
     strike: bool = False
     """As in `Finished`."""
+    why: WhyFailed = ""
+    """As in `Finished`. A refusal lowers the slots by `NodeRested`, not by this."""
 
 
 class Cancelled(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
@@ -162,6 +180,7 @@ class NodeChanged(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     several observers takes the largest of such numbers: some of them have tried little."""
     follows: bool = False
     """These slots are what another observer has found, whose own report counts if there is one."""
+    slots_kind: SlotsKind = "fixed"
     kv_free_tokens: int = -1
     """Tokens for which its key-value cache has room, as the node says; -1 when unknown, and then
     it limits nothing."""

@@ -36,7 +36,7 @@ from zlib import crc32
 
 from msgspec import structs
 
-from forebay.core.events import NodeChanged, NodeState
+from forebay.core.events import NodeChanged, NodeState, SlotsKind
 from forebay.nodes.adapters.report import NodeReport
 
 PROBE_S = 10.0
@@ -455,6 +455,11 @@ class NodeHealth:
             return 1
         return self._slots_set or self._report.slots or 1
 
+    def _slots_kind(self) -> SlotsKind:
+        if self._phase == "half_open" or self._slots_set:
+            return "fixed"
+        return "named" if self._report.slots else "found"
+
     def _tell(self, now_s: float) -> NodeChanged:
         report = self._report
         suspects = [(m, e.rests_until_s > now_s) for m, e in self._errors.items() if e.is_suspect()]
@@ -474,6 +479,7 @@ class NodeHealth:
             away_s=0.0 if state in ("online", "loading") else self._away_s(now_s),
             is_new=not self._has_answered,
             ready_in_s=self._ready_in_s(now_s) if state == "loading" else None,
+            slots_kind=self._slots_kind(),
             kv_free_tokens=self._room[0],
             kv_reading=self._room[1],
         )

@@ -15,9 +15,10 @@ import logging
 from math import ceil
 from typing import TYPE_CHECKING
 
-from forebay.core import Cancelled, Finished, Returned
+from forebay.core import Cancelled, Returned
 from forebay.errors import BackendFailed
 from forebay.nodes.adapters.report import says_loading
+from forebay.nodes.health import TIMEOUTS
 from forebay.relay.answer import (
     BUFFER_BYTES,
     HOLD_BYTES,
@@ -31,13 +32,14 @@ from forebay.relay.answer import (
 )
 from forebay.relay.problem import WORDS, Problem, node_failed
 from forebay.relay.retries import AFTER_ANSWER
-from forebay.relay.service_times import note_answer, note_first_byte
+from forebay.relay.service_times import finished, note_answer, note_first_byte
 from forebay.wire.client import AnswerListener
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
     from forebay.core import Describe, RateStatus, Route, Wait
+    from forebay.core.events import WhyFailed
     from forebay.nodes.backend import Backend
     from forebay.relay.call import InferenceCall, Sink
     from forebay.relay.relay import Relay
@@ -54,13 +56,13 @@ class Exchange(AnswerListener):
     """A call, its sink, and what became of it so far."""
 
     __slots__ = (
-        "_backend", "_connection", "_events", "_failures", "_forgotten_bytes", "_head",
-        "_is_stream", "_kept", "_length", "_missing", "_opening", "_paused", "_pieces", "_relay",
-        "_sink", "_strike", "answer_bytes", "arrived_s", "attempt", "call", "committed", "ended",
-        "estimate_s", "first_byte_s", "flowing", "heard_s", "id", "last_node", "model", "node",
-        "output_tokens", "position", "predicted_s", "prompt_tokens", "queued", "queued_since_s",
-        "rate", "revoked", "started_s", "status", "stream_limits", "timeline", "waited_s",
-        "waits_for",
+        "_backend", "_connection", "_events", "_failures", "_forgotten_bytes", "_head", "_kept",
+        "_length", "_missing", "_opening", "_paused", "_pieces", "_relay", "_sink", "answer_bytes",
+        "arrived_s", "attempt", "call", "committed", "ended", "estimate_s", "first_byte_s",
+        "flowing", "heard_s", "id", "is_stream", "last_node", "model", "node", "output_tokens",
+        "position", "predicted_s", "prompt_tokens", "queued", "queued_since_s", "rate", "revoked",
+        "started_s", "status", "stream_limits", "strike", "timeline", "waited_s", "waits_for",
+        "why",
     )  # fmt: skip
 
     def __init__(self, call: InferenceCall, sink: Sink, relay: Relay, now_s: float) -> None:
@@ -97,12 +99,13 @@ class Exchange(AnswerListener):
         self._kept: KeptAnswer | None = None  # a whole 5xx, while it is tried once more
         # the present attempt
         self._backend: Backend | None = None
-        self._strike = False  # it has failed, and has itself to blame
+        self.strike = False  # it has failed, and has itself to blame
+        self.why: WhyFailed = ""  # how it has failed
         self._connection: NodeConnection | None = None
         self._opening: PendingConnect | None = None
         self._head: AnswerHead | None = None  # once the answer has begun
         self._length: bytes | None = None
-        self._is_stream = False
+        self.is_stream = False
         self._pieces: list[bytes] = []  # of the answer: all until it may reach the sink, then some
         self._events = self.answer_bytes = self._forgotten_bytes = 0
         self.heard_s = 0.0  # when the last piece of a stream came
@@ -145,8 +148,8 @@ class Exchange(AnswerListener):
     def run(self, action: Route) -> None:
         relay = self._relay
         self.node = action.node
-        self.attempt = action.attempt
-        self.waited_s = action.waited_s
+        self.attempt, self.waited_s = action.attempt, action.waited_s
+        self.strike, self.why = False, ""
         self.queued = self.queued or self.waited_s > 0.0  # it may have had to return
         self.predicted_s, self.rate = action.predicted_s, action.rate
         if action.model:
@@ -235,7 +238,7 @@ class Exchange(AnswerListener):
         self._head, self._length = head, length
         if head.status == 200:  # asked for or not, the answer says whether it is a stream
             call, kind = self.call, head.content_type
-            self._is_stream = kind.startswith(call.family.stream_type) or (
+            self.is_stream = kind.startswith(call.family.stream_type) or (
                 call.arrival.stream and b"json" not in kind
             )
         elif head.status >= 300:
@@ -273,7 +276,7 @@ class Exchange(AnswerListener):
         if self.answer_bytes > relay.answer_bytes_max:
             self._break("too_large", "the answer is larger than queue.answer_max_bytes")
             return
-        if self._is_stream:
+        if self.is_stream:
             self.heard_s = relay.now_s()
         if not self.flowing:
             self._hold(data)
@@ -294,7 +297,7 @@ class Exchange(AnswerListener):
         """Keep what has come for now, unless nothing can go wrong any more that matters."""
         head, relay = self._head, self._relay
         assert head is not None
-        if self._is_stream and len(self._pieces) == 1:
+        if self.is_stream and len(self._pieces) == 1:
             self.stream_limits = True
             relay.gaps.add(self)
             relay.first_bytes.discard(self)
@@ -308,7 +311,7 @@ class Exchange(AnswerListener):
             self._node_is_unavailable(None)
         elif (
             self.answer_bytes > (BUFFER_BYTES if relay.buffers_streams else 0)
-            if self._is_stream
+            if self.is_stream
             else self.answer_bytes > HOLD_BYTES or head.is_media
         ):
             self.call.drop_body()
@@ -317,11 +320,10 @@ class Exchange(AnswerListener):
     def answer_ends(self) -> None:
         """Finish: the answer is whole."""
         connection, self._connection = self._connection, None
-        head, backend = self._head, self._backend
+        head, backend, last = self._head, self._backend, b"".join(self._pieces[-1:])
         assert head is not None
         status = head.status
-        last = self._pieces[-1] if self._pieces else b""
-        if self._is_stream and not head.framed and not last.endswith(b"\n"):
+        if self.is_stream and not head.framed and not last.endswith(b"\n"):
             self._break("lost", "the connection was lost")  # that ends such a stream, in mid-event
         elif not (self.flowing or status >= 300 or self._makes_sense()):
             if connection is not None:
@@ -336,7 +338,7 @@ class Exchange(AnswerListener):
 
     def _makes_sense(self) -> bool:
         """Say whether a whole answer is neither empty nor, if it should be JSON, something else."""
-        if self._pieces if self._is_stream else is_json(self._pieces):
+        if self._pieces if self.is_stream else is_json(self._pieces):
             return True
         return self.call.route in self.call.family.media_routes  # a transcript may be plain text
 
@@ -393,15 +395,14 @@ class Exchange(AnswerListener):
             self._flow(head)
             if self.ended:
                 return
-        status, backend, ok = head.status, self._backend, head.status < 400
+        ok = head.status < 400
         try:
             self._count_tokens(whole=True)
             self._end("served" if ok else "passed_through")
-            if backend is not None and (status < 500 or status == 501):
-                note_answer(self, backend, self._relay, ok=ok)
+            note_answer(self, self._backend, self._relay, head.status)
             self._sink.end()
         finally:  # whatever fails on our side, the slot comes back
-            self._relay.post(Finished(self.id, ok, self.prompt_tokens, self.output_tokens))
+            self._relay.post(finished(self, ok=ok))
 
     def answer_breaks(self, cause: str, *, stale: bool) -> None:
         """Lose the node in the middle: try again where that goes unseen, else say so."""
@@ -449,9 +450,10 @@ class Exchange(AnswerListener):
         self.timeline.append((now_s, what))
 
     def _blame(self, kind: str) -> None:
+        self.why = "timed_out" if kind in TIMEOUTS else "failed"
         if self._backend is not None:
             user = self.call.arrival.user
-            self._strike = self._backend.failed(kind, self.model, user, self.started_s)
+            self.strike = self._backend.failed(kind, self.model, user, self.started_s)
 
     def _leave_node(self, why: str) -> None:
         self._drop_connection()
@@ -468,6 +470,7 @@ class Exchange(AnswerListener):
         else:
             self._leave_node("was busy")
             relay.rest_node(self.node, backend, retry_after, self.started_s)
+        self.why = "refused"
         self._go_back(exclude=False)
 
     def _attempt_failed(self, kind: str, cause: str) -> None:
@@ -497,9 +500,8 @@ class Exchange(AnswerListener):
             return
         self.node, self.last_node = "", self.node
         self._drop_answer()
-        self.first_byte_s, self.queued_since_s = 0.0, self._relay.now_s()
-        strike, self._strike = self._strike, False
-        self._relay.post(Returned(self.id, exclude, strike))
+        self.first_byte_s, self.heard_s, self.queued_since_s = 0.0, 0.0, self._relay.now_s()
+        self._relay.post(Returned(self.id, exclude, self.strike, self.why))
         if self.ended:
             return
         if not self.node and not self.queued:  # else it runs already, or was told its place before
@@ -525,8 +527,7 @@ class Exchange(AnswerListener):
             try:
                 self._stop(problem)
             finally:
-                tokens = self.prompt_tokens, self.output_tokens
-                self._relay.post(Finished(self.id, False, *tokens, self._strike))
+                self._relay.post(finished(self, ok=False))
 
     def _stop(self, problem: Problem) -> None:
         self._count_tokens()
@@ -545,11 +546,10 @@ class Exchange(AnswerListener):
             self.first_byte_s = relay.now_s()
         if self.stream_limits:
             relay.keepalive.discard(self)
-        if self._backend is not None:
-            note_first_byte(self, self._backend, relay, is_stream=self._is_stream)
+        note_first_byte(self, self._backend, relay)
         if not self.committed:
             self._sink.head(head, self._length, self)
-        elif not self._is_stream:  # the sink has been told that it is
+        elif not self.is_stream:  # the sink has been told that it is
             cause = not_a_stream(head.status, b"".join(self._pieces))
             self._fail(node_failed(cause, self.node, self.attempt))
             return
@@ -567,7 +567,7 @@ class Exchange(AnswerListener):
     def _count_tokens(self, *, whole: bool = False) -> None:
         try:
             pieces, call, events = self._pieces, self.call, 0
-            if self._is_stream:
+            if self.is_stream:
                 events = self._events + b"".join(pieces).count(call.family.event_mark)
             size, bare = call.arrival.size_bytes, call.family.bare_counts
             counted = count_tokens(pieces, events, self.answer_bytes, size, bare=bare, whole=whole)
@@ -577,7 +577,7 @@ class Exchange(AnswerListener):
 
     def _drop_answer(self) -> None:
         self._head = self._length = None
-        self._is_stream, self._pieces = False, []
+        self.is_stream, self._pieces = False, []
         self._events = self.answer_bytes = self._forgotten_bytes = 0
 
     def _drop_connection(self, *, ends: bool = False) -> None:

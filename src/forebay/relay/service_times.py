@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forebay.core import Finished
 from forebay.nodes.slot_rounds import Sample
 
 if TYPE_CHECKING:
@@ -18,11 +19,26 @@ if TYPE_CHECKING:
     from forebay.relay.relay import Relay
 
 
-def note_first_byte(exchange: Exchange, backend: Backend, relay: Relay, *, is_stream: bool) -> None:
+def finished(exchange: Exchange, *, ok: bool) -> Finished:
+    """Return what ends it, with the times that are known: a whole answer has no first byte."""
+    first_byte_s: float | None = None
+    ran_s: float | None = None
+    if exchange.first_byte_s:
+        first_byte_s = exchange.first_byte_s - exchange.started_s
+        ran_s = exchange.heard_s - exchange.started_s if exchange.heard_s else first_byte_s
+    return Finished(
+        exchange.id, ok, exchange.prompt_tokens, exchange.output_tokens, exchange.strike,
+        first_byte_s if exchange.is_stream else None, ran_s, exchange.why,
+    )  # fmt: skip
+
+
+def note_first_byte(exchange: Exchange, backend: Backend | None, relay: Relay) -> None:
     """Tell of an answer that has begun, and more of a stream."""
+    if backend is None:
+        return
     if exchange.status < 500:
         backend.health.answered_s = exchange.first_byte_s
-    if not is_stream:
+    if not exchange.is_stream:
         return
     prompt_tokens = exchange.call.arrival.prompt_tokens
     if backend.limit is not None and backend.limit.watches:  # first: as many write now
@@ -30,8 +46,11 @@ def note_first_byte(exchange: Exchange, backend: Backend, relay: Relay, *, is_st
     backend.began(exchange.model, prompt_tokens, exchange.started_s, exchange.first_byte_s)
 
 
-def note_answer(exchange: Exchange, backend: Backend, relay: Relay, *, ok: bool) -> None:
-    """Tell of an answer that is whole, well (`ok`) or a refusal, while others go on."""
+def note_answer(exchange: Exchange, backend: Backend | None, relay: Relay, status: int) -> None:
+    """Tell of an answer that is whole, well or a refusal, while others go on."""
+    if backend is None or (status >= 500 and status != 501):
+        return
+    ok = status < 400
     backend.answered(exchange.model, ok=ok)
     limit = backend.limit
     if not ok or limit is None:

@@ -136,7 +136,7 @@ class BorrowedSlots:
         if view.loaded is not None:
             models = (model for model in view.models if model in view.loaded)
         slots = loan.slots - loan.owed
-        ours = replace(view, slots=slots, models=tuple(models), loaded=None)
+        ours = replace(view, slots=slots, slots_kind="lent", models=tuple(models), loaded=None)
         self._scheduler.handle(ours, now_s)
 
 

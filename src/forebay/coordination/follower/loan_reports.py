@@ -39,13 +39,48 @@ class LoanRun:
 class _Ended:
     """Requests of one kind that have ended."""
 
-    __slots__ = ("count", "event", "ran_s", "run")
+    __slots__ = (
+        "begun", "count", "event", "first_byte_s", "most", "output_tokens", "prompt_tokens",
+        "ran_s", "run", "told",
+    )  # fmt: skip
 
     def __init__(self, run: LoanRun, event: Finished) -> None:
         self.count = 0
         self.ran_s = 0.0
+        self.begun = 0  # of which it is known when the first byte came
+        self.first_byte_s = 0.0
+        self.told = 0  # of which both counts of tokens are known
+        self.prompt_tokens = self.output_tokens = 0
+        self.most = 1  # at once
         self.run = run  # the last of them
         self.event = event
+
+    def add(self, run: LoanRun, event: Finished, now_s: float, at_once: int) -> None:
+        self.count += 1
+        self.ran_s += now_s - run.since_s if event.ran_s is None else event.ran_s
+        if event.first_byte_s is not None:
+            self.begun += 1
+            self.first_byte_s += event.first_byte_s
+        if event.prompt_tokens >= 0 and event.output_tokens >= 0:
+            self.told += 1
+            self.prompt_tokens += event.prompt_tokens
+            self.output_tokens += event.output_tokens
+        self.most = max(self.most, at_once)
+        self.run, self.event = run, event
+
+    def mean(self, name: str) -> Finished:
+        """Return what ended them all, with the mean of what was measured."""
+        told = self.told
+        return replace(
+            self.event,
+            id=name,
+            prompt_tokens=round(self.prompt_tokens / told) if told else -1,
+            output_tokens=round(self.output_tokens / told) if told else -1,
+            first_byte_s=self.first_byte_s / self.begun if self.begun else None,
+            ran_s=self.ran_s / self.count,
+            count=self.count,
+            most=self.most,
+        )
 
 
 class LoanReports:
@@ -78,9 +113,7 @@ class LoanReports:
         ended = self._ended.get(kind)
         if ended is None:
             ended = self._ended[kind] = _Ended(run, event)
-        ended.count += 1
-        ended.ran_s += now_s - run.since_s
-        ended.run, ended.event = run, event
+        ended.add(run, event, now_s, len(self.runs) + 1)
         return run
 
     def take_eldest(self, before_s: float) -> LoanRun | None:
@@ -102,9 +135,8 @@ class LoanReports:
             self._count += 1
             name = f"{member}.ran{self._count:x}"  # no other has it, not even a renamed one
             arrival = replace(one.run.arrival, id=name)
-            event = replace(one.event, id=name)
-            told.append(
-                RanOnLoan(arrival, one.run.route.node, event, one.count, one.ran_s / one.count)
-            )
+            event = one.mean(name)
+            assert event.ran_s is not None
+            told.append(RanOnLoan(arrival, one.run.route.node, event, one.count, event.ran_s))
         self._ended.clear()
         return told

@@ -82,7 +82,7 @@ class Standalone:
         if isinstance(event, NodeChanged):
             self._views[event.name] = event
             self._shares[event.name] = share = self._share(event)
-            event = replace(event, slots=share)
+            event = replace(event, slots=share, slots_kind="lent")
         elif isinstance(event, NodeRemoved):
             self._views.pop(event.name, None)
             self._shares.pop(event.name, None)

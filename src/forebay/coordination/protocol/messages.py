@@ -102,7 +102,7 @@ class RanOnLoan(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """Of the last of them."""
     node: str
     event: Finished
-    """How the last of them ended; so did all, but for their tokens."""
+    """How they ended, with the mean of their tokens and times."""
     count: int
     ran_s: float
     """How long one of them ran, on average."""
