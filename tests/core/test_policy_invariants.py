@@ -178,7 +178,7 @@ def test_a_cheap_user_gets_more_turns_and_the_same_tokens() -> None:
 
 @given(
     queue=st.lists(st.sampled_from("abcd"), min_size=1, max_size=40),
-    mode=st.sampled_from(["round_robin", "fifo"]),
+    mode=st.sampled_from(["tokens", "round_robin", "fifo"]),
 )
 @settings(max_examples=60, deadline=None)
 def test_equal_weights_and_costs_are_exact_round_robin(queue: list[str], mode: str) -> None:

@@ -190,7 +190,7 @@ def test_a_model_without_a_node_does_not_hold_back_the_others_of_its_key() -> No
 
 
 def test_users_of_one_key_take_turns_at_its_rate() -> None:
-    rig = requests(1)
+    rig = requests(1, output_tokens_unmeasured=256)
     rig.start("z", key="k")
     for number in range(4):
         rig.wait(f"a{number}", key="k", user="a")

@@ -39,6 +39,17 @@ def test_five_of_a_and_two_of_b_take_turns_when_the_first_runs_at_once() -> None
     assert ["a1", *rig.run_dry("a1")] == ["a1", "b1", "a2", "b2", "a3", "a4", "a5"]
 
 
+def test_who_sends_long_prompts_gets_fewer_turns_unless_turns_go_by_requests() -> None:
+    orders = []
+    for options in ({}, {"fairness": "round_robin"}):
+        rig = busy_rig(output_weight=0.0, **options)
+        for number in range(1, 4):
+            rig.wait(f"a{number}", prompt_tokens=400)
+            rig.wait(f"b{number}", prompt_tokens=100)
+        orders.append(rig.run_dry("z"))
+    assert orders == [["a1", "b1", "b2", "b3", "a2", "a3"], ["a1", "b1", "a2", "b2", "a3", "b3"]]
+
+
 def test_fifo_mode_keeps_the_order_of_arrival_across_users() -> None:
     rig = busy_rig(fairness="fifo")
     names = ["a1", "a2", "b1", "a3", "b2"]

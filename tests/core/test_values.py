@@ -105,7 +105,7 @@ def test_the_defaults_are_those_of_the_design() -> None:
     assert options.priorities == ("high", "normal", "low")
     assert (options.class_order, options.fairness, options.when_full) == (
         "strict",
-        "round_robin",
+        "tokens",
         "reject",
     )
     assert [options.weight_of(rank) for rank in range(3)] == [8.0, 4.0, 1.0]

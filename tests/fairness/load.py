@@ -18,8 +18,9 @@ from forebay.testing import FakeClock
 
 
 def roomy(**more: Any) -> Options:
-    """Return options with the bounds out of the way: these loads are about order."""
-    return Options(**{"max_size": 1_000_000, "wait_s_max": 1e9, **more})
+    """Return options with the bounds out of the way, counting requests: loads are about order."""
+    always = {"max_size": 1_000_000, "wait_s_max": 1e9, "fairness": "round_robin"}
+    return Options(**{**always, **more})
 
 
 FAILS_AFTER_S = 0.01

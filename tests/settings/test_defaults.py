@@ -43,7 +43,7 @@ profile="standard"
 when_full="reject"
 stream="queue"
 keepalive_seconds=15
-fairness="round_robin"
+fairness="tokens"
 priorities=["high","normal","low"]
 priority="strict"
 weights={}
@@ -168,7 +168,7 @@ def test_every_choice_about_the_queue_reaches_the_core() -> None:
         priority="weighted",
         weights={"urgent": 3.0},
         aging_seconds=2.5,
-        fairness="tokens",
+        fairness="round_robin",
         swap_wait_seconds=3.5,
         swap_share=0.5,
         offline_wait_seconds=4.5,
@@ -186,7 +186,7 @@ def test_every_choice_about_the_queue_reaches_the_core() -> None:
         class_order="weighted",
         class_weights={"urgent": 3.0},
         aging_s=2.5,
-        fairness="tokens",
+        fairness="round_robin",
         swap_wait_s=3.5,
         swap_share=0.5,
         offline_wait_s=4.5,

@@ -17,7 +17,7 @@ OTHER: dict[str, object] = {
     "queue.profile": "nexus",
     "queue.when_full": "displace",
     "queue.stream": "reject",
-    "queue.fairness": "tokens",
+    "queue.fairness": "round_robin",
     "queue.priorities": ["normal"],
     "queue.priority": "weighted",
     "queue.weights": {"high": 2},

@@ -32,13 +32,6 @@ class Charging:
         self._weights = [options.weight_of(rank) for rank in range(len(options.priorities))]
         self.needs_cost = self._by_tokens or self._weighted
 
-    def cost_tokens(self, lane: Lane, prompt_tokens: int, output_limit: int) -> float:
-        """Estimate what an entry will cost, in weighted tokens."""
-        options = self._options
-        prompt = min(prompt_tokens, TOKENS_MAX)
-        output = _output_tokens(lane, output_limit, options)
-        return options.input_weight * prompt + options.output_weight * output
-
     def tokens_of(self, lane: Lane, arrival: Arrived) -> float:
         """Estimate how many tokens an arrival will take, all alike."""
         return expected_tokens(lane, arrival, self._options)
@@ -73,9 +66,18 @@ class Charging:
             return
         options = self._options
         prompt = entry.arrival.prompt_tokens if prompt_tokens < 0 else prompt_tokens
-        prompt, output = min(prompt, TOKENS_MAX), min(output_tokens, TOKENS_MAX)
+        prompt = prompt if prompt < TOKENS_MAX else TOKENS_MAX
+        output = output_tokens if output_tokens < TOKENS_MAX else TOKENS_MAX
         real = options.input_weight * prompt + options.output_weight * output
-        self._correct(entry, node, real - entry.cost)
+        tokens = real - entry.cost
+        if self._by_tokens:
+            amount = tokens / entry.charged_account.weight
+            self._correct_user(entry, node, amount)
+            if entry.charged + amount > entry.charged_queue.charge_max:
+                entry.charged_queue.charge_max = entry.charged + amount
+        if entry.class_charged:
+            rank = entry.queue.rank
+            shares.correct_class(node.shares, rank, tokens / self._weights[rank])
 
     def refund_class(self, entry: Entry, node: Node) -> None:
         """Take note of a return: the class did not use this node after all; the user still owes.
@@ -93,17 +95,11 @@ class Charging:
             self._correct_user(entry, entry.charged_on, -entry.charged)
 
     def _cost_of(self, entry: Entry) -> float:
-        arrival = entry.arrival
-        return self.cost_tokens(entry.queue.lane, arrival.prompt_tokens, arrival.output_limit)
-
-    def _correct(self, entry: Entry, node: Node, tokens: float) -> None:
-        if self._by_tokens:
-            amount = tokens / entry.charged_account.weight
-            self._correct_user(entry, node, amount)
-            fairness.note_charge(entry.charged_queue, entry.charged + amount)
-        if entry.class_charged:
-            rank = entry.queue.rank
-            shares.correct_class(node.shares, rank, tokens / self._weights[rank])
+        """Estimate what an entry will cost, in weighted tokens."""
+        options, arrival = self._options, entry.arrival
+        prompt = arrival.prompt_tokens if arrival.prompt_tokens < TOKENS_MAX else TOKENS_MAX
+        output = _output_tokens(entry.queue.lane, arrival.output_limit, options)
+        return options.input_weight * prompt + options.output_weight * output
 
     @staticmethod
     def _correct_user(entry: Entry, node: Node, amount: float) -> None:

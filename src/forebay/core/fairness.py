@@ -216,12 +216,6 @@ def charge(queue: WaitQueue, account: Account, amount: float) -> float:
     return start
 
 
-def note_charge(queue: WaitQueue, amount: float) -> None:
-    """Remember a charge that turned out larger than it was made."""
-    if amount > queue.charge_max:
-        queue.charge_max = amount
-
-
 def standing(queue: WaitQueue, account: Account | None) -> float:
     """Return the counter with which a user waits here, or would if it joined now.
 

@@ -53,7 +53,9 @@ class Options(Struct, frozen=True, tag=True, gc=False):
     aging_s: float = 0.0
     """An entry counts one class higher for each such interval waited; 0 never."""
 
-    fairness: Literal["round_robin", "tokens", "fifo"] = "round_robin"
+    fairness: Literal["tokens", "round_robin", "fifo"] = "tokens"
+    """What a start costs its user: tokens, 1, or nothing. Where requests cost alike, tokens are
+    round robin; where they do not, who asks for little waits less beside who asks for much."""
     burst: float = 0.0
     """Head start of a returning user over the clock, in cost units over weight."""
     input_weight: float = 1.0

@@ -117,9 +117,9 @@ class QueueSettings(Section):
     """How long a waiting stream's headers are held, and then the interval of its comments, in
     seconds; 0 holds them until the answer begins."""
 
-    fairness: Literal["round_robin", "tokens", "fifo"] = "round_robin"
-    """Who is next inside a class: users in turn, users by the tokens they used, or the order of
-    arrival."""
+    fairness: Literal["tokens", "round_robin", "fifo"] = "tokens"
+    """Who is next inside a class: "tokens" shares by the tokens that users' requests take,
+    "round_robin" by their number, and "fifo" keeps the order of arrival."""
 
     priorities: Annotated[tuple[str, ...], AfterValidator(_priorities)] = ("high", "normal", "low")
     """The classes, most urgent first, in lower case; "normal" must be one of them. A request that

@@ -51,7 +51,7 @@ Variants = Annotated[
     list[str] | None,
     typer.Option(
         metavar="CHANGES",
-        help='Another column: "nodes=4xgpu:8 scale=2 queue.fairness=tokens"; repeatable.',
+        help='Another column: "nodes=4xgpu:8 scale=2 queue.fairness=fifo"; repeatable.',
     ),
 ]
 FailIf = Annotated[

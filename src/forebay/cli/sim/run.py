@@ -109,7 +109,7 @@ def _asked(given: dict[str, Any]) -> list[Changes]:
 
 
 def _variant(base: Changes, text: str) -> Changes:
-    """Read `nodes=4xgpu:8 scale=2 queue.fairness=tokens`; raises BadPlan."""
+    """Read `nodes=4xgpu:8 scale=2 queue.fairness=fifo`; raises BadPlan."""
     try:
         words = shlex.split(text)
     except ValueError as error:
