@@ -12,9 +12,8 @@ from forebay.cli.offers import model_names
 from forebay.cli.output.console import fail
 
 EPILOG = (
-    "While you talk: /help lists what else can be said. Ctrl-C ends an answer, a second one "
-    "leaves, as Ctrl-D does. From a pipe, each line is a prompt; then it exits with 1 if a turn "
-    "failed."
+    "Ctrl-C ends an answer, a second one leaves, as Ctrl-D does. From a pipe, each line is a "
+    "prompt; then it exits with 1 if a turn failed."
 )
 
 

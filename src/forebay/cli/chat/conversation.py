@@ -1,4 +1,4 @@
-"""A conversation at the terminal or from a pipe, until it is left; and its `/` commands."""
+"""A conversation at the terminal or from a pipe, until it is left."""
 
 from __future__ import annotations
 
@@ -42,15 +42,8 @@ LOOK_EVERY_S = 1.0
 TURNS_SHOWN = 6
 """Messages of a session that is taken up again."""
 HELP = (
-    "Type a prompt and press Enter. /help lists commands; Ctrl-C ends an answer; Ctrl-D leaves.",
-    "/new      begin a new session with the same model",
-    "/branch   continue in a copy of this session; the old one is unchanged",
-    "/cancel   end the running turn of this session, whoever started it",
-    "/history  show what has been said",
-    "/queue    show the length of the queue",
-    "/quit     leave; so does Ctrl-D",
-    "//...     sends a prompt that begins with one slash",
-    "A backslash at the end of a line continues it on the next.",
+    "Type a prompt and press Enter; a backslash at the end of a line continues it on the next. "
+    "Ctrl-C ends an answer; Ctrl-D leaves."
 )
 NAMES = {"user": "you", "assistant": "model", "system": "system"}
 
@@ -274,9 +267,7 @@ def chat(options: ChatOptions) -> int:
             return INTERRUPTED
         except SdkError as error:
             _give_up(error, options.session, has_key=key is not None)
-        return _talk(
-            TerminalChat(client, begun, options.system, screen), screen, _how_back(options)
-        )
+        return _talk(TerminalChat(client, begun, screen), screen, _how_back(options))
 
 
 def _how_back(options: ChatOptions) -> str:
@@ -309,8 +300,8 @@ def _talk(conversation: TerminalChat, screen: Screen, back: str) -> int:
     session = conversation.session
     say(f"Talking with {printable(session.model)} in session {session.session_id}.")
     if screen.is_interactive:
-        say(HELP[0])
-        conversation.show_history(TURNS_SHOWN)
+        say(HELP)
+        conversation.show_history()
     status = 0
     try:
         status = _lines(conversation, screen)
@@ -322,7 +313,6 @@ def _talk(conversation: TerminalChat, screen: Screen, back: str) -> int:
     finally:
         screen.waiting.clear()
         if conversation.leave():
-            session = conversation.session  # it may be another one by now
             say(f"To come back: {as_called('chat')} --session {session.session_id}{back}")
     return status
 
@@ -334,8 +324,10 @@ def _lines(conversation: TerminalChat, screen: Screen) -> int:
     while True:
         try:
             line = screen.read()
-            if line is None or not conversation.take(line):
+            if line is None:
                 return 0 if screen.is_interactive else status
+            if line.strip():
+                conversation.talk(line)
             is_warned = False
         except (KeyboardInterrupt, TurnCancelled) as stop:
             _warn(stop, screen, is_last=is_warned)
@@ -357,7 +349,7 @@ def _warn(stop: BaseException, screen: Screen, *, is_last: bool) -> None:
 
 def _tell(error: SdkError, screen: Screen) -> None:
     if not isinstance(error, GatewayAway):
-        hint = " /new begins another session." if isinstance(error, NotFound) else ""
+        hint = f" A new session: {as_called('chat')}" if isinstance(error, NotFound) else ""
         say(f"The gateway says: {printable(error)}.{hint if screen.is_interactive else ''}")
     elif screen.is_interactive:
         say(f"{error}. Send it again when the gateway is back.")
@@ -388,46 +380,18 @@ class ChatLeft(Exception):
 
 
 class TerminalChat:
-    """One conversation, which may be changed for another."""
+    """One conversation."""
 
-    def __init__(
-        self, client: Client, session: SessionClient, system: str | None, screen: Screen
-    ) -> None:
+    def __init__(self, client: Client, session: SessionClient, screen: Screen) -> None:
         self._client = client
-        self._system = system
         self._screen = screen
         self.session = session
         self._is_empty = session.is_new
         """Nothing has been said in a session that was made here."""
-        self._commands: dict[str, Callable[[], bool]] = {
-            "/help": self._help,
-            "/new": self._new,
-            "/branch": self._branch,
-            "/cancel": self._cancel,
-            "/history": self._history,
-            "/queue": self._queue,
-            "/quit": lambda: False,
-        }
 
-    def take(self, line: str) -> bool:
-        """Do what a line says; False where it says to leave. Raises SdkError."""
-        if not line.strip():
-            return True
-        if not self._screen.is_interactive or not line.startswith("/"):
-            self._say(line)
-        elif line.startswith("//"):
-            self._say(line[1:])
-        else:
-            command = self._commands.get(line.strip())
-            if command is not None:
-                return command()
-            say(f"There is no {printable(line.strip())}. /help lists what there is.")
-        return True
-
-    def show_history(self, last: int | None = None) -> None:
-        """Show what was said, or the last of it."""
-        messages = self.session.history if last is not None else self.session.messages()
-        for message in messages[-last:] if last is not None else messages:
+    def show_history(self) -> None:
+        """Show the last of what was said before."""
+        for message in self.session.history[-TURNS_SHOWN:]:
             name = NAMES.get(str(message.get("role")), "other")
             self._screen.write(f"{name}: {harmless(str(message.get('content')))}\n")
 
@@ -437,9 +401,8 @@ class TerminalChat:
             self.session.close(delete=self._is_empty)
         return not self._is_empty
 
-    # -- a turn
-
-    def _say(self, text: str) -> None:
+    def talk(self, text: str) -> None:
+        """Send a prompt and show its turn; raises SdkError, TurnCancelled and ChatLeft."""
         self._is_empty = False
         saying = PromptTurn(self._client.asynchronous, self.session.asynchronous, text)
         view, calls = TurnView(self._screen), CallbackQueue()
@@ -461,51 +424,3 @@ class TerminalChat:
             say(f"(the turn failed: {printable(failed)})")
         else:
             view.finish(turn)
-
-    # -- commands
-
-    def _help(self) -> bool:
-        for line in HELP:
-            say(line)
-        return True
-
-    def _new(self) -> bool:
-        session = SessionClient.create_or_attach(
-            self._client, model=self.session.model, system=self._system
-        )
-        return self._move_to(session)
-
-    def _branch(self) -> bool:
-        branch = self.session.branch()
-        was_empty = self._is_empty
-        self._move_to(branch)
-        self._is_empty = was_empty
-        return True
-
-    def _move_to(self, session: SessionClient) -> bool:
-        before = self.session.session_id
-        is_worth_it = self.leave()
-        self.session, self._is_empty = session, True
-        stays = f" (session {before} stays)" if is_worth_it else ""
-        say(f"Now in session {session.session_id}{stays}.")
-        return True
-
-    def _cancel(self) -> bool:
-        try:
-            ended = self.session.cancel()
-        except NotFound:
-            ended = None
-        say("Nothing runs in this session." if ended is None else "Cancelled.")
-        return True
-
-    def _history(self) -> bool:
-        self.show_history()
-        return True
-
-    def _queue(self) -> bool:
-        seen = self._client.queue()
-        say(
-            f"{seen.waiting} waiting, {seen.processing} running; the mean wait is "
-            f"{seen.average_wait_seconds:.1f} s."
-        )
-        return True
