@@ -52,28 +52,12 @@ def run(server: BatchServer, *words: object) -> Result:
     return CliRunner().invoke(app, ["batch", *typed, "--url", server.url])
 
 
-def leave(server: BatchServer, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Start a batch, and press Ctrl-C at the first pause."""
-
-    def interrupted(_: float) -> None:
-        raise KeyboardInterrupt
-
-    server.script = [progress(completed=1)]
-    with monkeypatch.context() as patch:
-        patch.setattr("forebay.cli.gateway.wait_s", interrupted)
-        assert run(server, file).exit_code == 130
-
-
 def out(file: Path) -> Path:
     return file.with_name("prompts.out.jsonl")
 
 
 def errors(file: Path) -> Path:
     return file.with_name("prompts.errors.jsonl")
-
-
-def state(file: Path) -> Path:
-    return file.with_name("prompts.jsonl.forebay")
 
 
 # -- the way through
@@ -101,7 +85,7 @@ def test_a_file_is_uploaded_run_and_its_answers_are_fetched(
     }
     assert not errors(file).exists()
     assert sorted(path.name for path in file.parent.iterdir()) == [
-        "prompts.jsonl", "prompts.jsonl.forebay", "prompts.out.jsonl",
+        "prompts.jsonl", "prompts.out.jsonl",
     ]  # fmt: skip
 
 
@@ -201,28 +185,10 @@ def test_a_file_that_another_has_left_is_not_overwritten(server: BatchServer, fi
     assert server.uploads == []
 
 
-# -- again
+# -- a batch that was left
 
 
-def test_the_same_command_again_says_that_all_is_here(server: BatchServer, file: Path) -> None:
-    assert run(server, file).exit_code == 0
-    polls = server.polls
-    again = run(server, file)
-    assert again.exit_code == 0
-    assert "has already ended" in again.stderr
-    assert "3 of 3 lines answered" in again.stdout
-    assert (len(server.uploads), len(server.created), server.polls) == (1, 1, polls)
-
-
-def test_answers_that_were_lost_are_fetched_again(server: BatchServer, file: Path) -> None:
-    assert run(server, file).exit_code == 0
-    out(file).unlink()
-    assert run(server, file).exit_code == 0
-    assert out(file).read_bytes() == server.files["out"]
-    assert (len(server.uploads), len(server.created)) == (1, 1)
-
-
-def test_ctrl_c_leaves_the_batch_running_and_the_same_command_goes_on(
+def test_ctrl_c_leaves_the_batch_running_and_says_how_to_follow_it(
     server: BatchServer, file: Path
 ) -> None:
     started = threading.Event()
@@ -244,27 +210,45 @@ def test_ctrl_c_leaves_the_batch_running_and_the_same_command_goes_on(
     said, complaint = child.communicate(timeout=LIMIT_S)
     assert (child.returncode, said) == (130, "")
     assert f"Batch {BATCH} continues" in complaint
-    assert "Run the same command again" in complaint
-    assert "--cancel" in complaint
+    assert f"batch cancel {BATCH} --url {server.url}" in complaint
     assert "Traceback" not in complaint
+    following = complaint.partition(" batch follow ")[2].partition("\n")[0].split()
+    assert following[-2:] == ["--url", server.url]
     server.script = [progress("completed", 3)]
-    done = run(server, file)
+    done = run(server, "follow", *following[:-2])
     assert done.exit_code == 0, done.output
-    assert f"Continuing with batch {BATCH}" in done.stderr
-    assert out(file).exists()
+    assert "3 of 3 lines answered" in done.stdout
+    assert out(file).read_bytes() == server.files["out"]
     assert (len(server.uploads), len(server.created), server.cancels) == (1, 1, 0)
 
 
-def test_a_creation_whose_answer_was_lost_is_found_and_not_repeated(
+def test_the_answers_of_a_cancelled_batch_are_fetched_by_its_id(
+    server: BatchServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    server.created.append({})
+    server.script = [progress("cancelling", 1), progress("cancelled", 1)]
+    done = run(server, "follow", BATCH)
+    assert done.exit_code == 1
+    assert "was cancelled" in done.stdout
+    assert "1 of 3 lines answered" in done.stdout
+    assert (tmp_path / f"{BATCH}.out.jsonl").read_bytes() == server.files["out"]
+
+
+def test_a_batch_that_the_gateway_does_not_know_is_told(server: BatchServer) -> None:
+    done = run(server, "follow", BATCH)
+    assert done.exit_code == 1
+    assert "there is no such thing" in done.stderr
+
+
+def test_a_creation_whose_answer_was_lost_is_looked_for_in_the_list(
     server: BatchServer, file: Path
 ) -> None:
     server.lost_answers.add("/v1/batches")
     done = run(server, file)
     assert done.exit_code == 3
-    assert "The file is uploaded. Run the same command again" in done.stderr
-    again = run(server, file)
-    assert again.exit_code == 0, again.output
-    assert (len(server.uploads), len(server.created)) == (1, 1)
+    assert f"The file is uploaded as {FILE}" in done.stderr
+    assert "batch list" in done.stderr
 
 
 def test_an_upload_that_was_not_answered_leaves_nothing_to_go_on_with(
@@ -274,57 +258,6 @@ def test_an_upload_that_was_not_answered_leaves_nothing_to_go_on_with(
     done = run(server, file)
     assert done.exit_code == 3
     assert "Nothing was created" in done.stderr
-    assert not state(file).exists()
-
-
-def test_a_file_that_changed_needs_a_restart(
-    server: BatchServer, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    leave(server, file, monkeypatch)
-    text = file.read_text()
-    file.write_text(text.replace("hello 1", "hallo 1"))  # as long as before
-    done = run(server, file)
-    assert done.exit_code == 2
-    assert "has changed" in done.stderr
-    assert "--restart" in done.stderr
-    server.script = [progress("completed", 3)]
-    done = run(server, file, "--restart")
-    assert done.exit_code == 0, done.output
-    assert (len(server.uploads), len(server.created), server.cancels) == (2, 2, 1)
-
-
-def test_a_batch_at_another_gateway_is_not_started_twice(
-    server: BatchServer, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    leave(server, file, monkeypatch)
-    elsewhere = BatchServer()
-    try:
-        done = run(elsewhere, file)
-    finally:
-        elsewhere.go_away()
-    assert done.exit_code == 2
-    assert f"--url {server.url}" in done.stderr
-    assert elsewhere.uploads == []
-
-
-def test_a_batch_that_the_gateway_has_forgotten_is_told(server: BatchServer, file: Path) -> None:
-    assert run(server, file).exit_code == 0
-    out(file).unlink()
-    server.created.clear()
-    done = run(server, file)
-    assert done.exit_code == 1
-    assert "--restart starts again" in done.stderr
-
-
-@pytest.mark.parametrize("content", ["", "{", '{"url": 1}'])
-def test_a_state_that_cannot_be_read_says_what_to_do(
-    server: BatchServer, file: Path, content: str
-) -> None:
-    state(file).write_text(content)
-    done = run(server, file)
-    assert done.exit_code == 2
-    assert f"{state(file)} cannot be read" in done.stderr
-    assert "Remove it" in done.stderr
 
 
 # -- a gateway that goes away
@@ -372,30 +305,3 @@ def test_where_no_gateway_is_nothing_is_begun(server: BatchServer, file: Path) -
         server.start()
     assert done.exit_code == 3
     assert "forebay serve" in done.stderr
-    assert not state(file).exists()
-
-
-# -- the end of it
-
-
-def test_a_cancelled_batch_leaves_what_was_done(
-    server: BatchServer, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    leave(server, file, monkeypatch)
-    server.script = [progress("cancelling", 1), progress("cancelled", 1)]
-    server.polls = 0
-    file.unlink()  # not needed for that
-    done = run(server, file, "--cancel")
-    assert done.exit_code == 0, done.output
-    assert "was cancelled" in done.stdout
-    assert "1 of 3 lines answered" in done.stdout
-    assert out(file).exists()
-    assert server.cancels == 1
-
-
-def test_without_a_batch_there_is_nothing_to_cancel(server: BatchServer, file: Path) -> None:
-    done = run(server, file, "--cancel")
-    assert done.exit_code == 2
-    assert "nothing to cancel" in done.stderr
-    both = run(server, file, "--cancel", "--restart")
-    assert both.exit_code == 2

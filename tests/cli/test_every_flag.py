@@ -88,6 +88,7 @@ VERBS: dict[str, str] = {
     "chat": "chat",
     "batch": "batch --help",
     "batch run": "batch run {lines}",
+    "batch follow": "batch follow {ended}",
     "batch list": "batch list",
     "batch show": "batch show {batch}",
     "batch cancel": "batch cancel {batch}",
@@ -197,8 +198,11 @@ FLAGS: dict[str, dict[str, Flag]] = {
         "--errors": Flag("there.jsonl", "no/such/folder.jsonl"),
         "--endpoint": Flag("/v1/chat/completions", "/v1/embeddings"),
         "--window": Flag("48h", "soon"),
-        "--cancel": switch("batch {begun}"),
-        "--restart": switch(),
+    },
+    "batch follow": {
+        **GATEWAY,
+        "--out": Flag("there.jsonl", "no/such/folder.jsonl"),
+        "--errors": Flag("there.jsonl", "no/such/folder.jsonl"),
     },
     "bench": {
         **GATEWAY,
@@ -348,9 +352,9 @@ FLAGS: dict[str, dict[str, Flag]] = {
     },
 }  # fmt: skip
 ONCE = {
-    "init", "config init", "batch run", "batch cancel", "sessions delete", "nodes add",
-    "nodes remove", "queue cancel", "jobs cancel", "jobs retry", "keys new", "keys renew",
-    "keys revoke",
+    "init", "config init", "batch run", "batch follow", "batch cancel", "sessions delete",
+    "nodes add", "nodes remove", "queue cancel", "jobs cancel", "jobs retry", "keys new",
+    "keys renew", "keys revoke",
 }  # fmt: skip
 """Verbs whose line does something else the second time: each of their flags has its own stage."""
 TRIED = [
@@ -399,8 +403,7 @@ class Stage:
             "url": "/v1/chat/completions",
             "body": BODY,
         }
-        for name in ("lines.jsonl", "begun.jsonl"):
-            (self.folder / name).write_text(json.dumps(line) + "\n")
+        (self.folder / "lines.jsonl").write_text(json.dumps(line) + "\n")
         (self.folder / "trace.csv").write_text("at_s,prompt_tokens,output_tokens\n0,3,3\n")
         record = {"time": "2026-01-02T03:04:05+00:00", "route": "/v1/models", "outcome": "served"}
         (self.folder / "access.log").write_text(json.dumps(record) + "\n")
@@ -448,10 +451,10 @@ class Stage:
         await self._desk.ask("a-request", {"model": "m", "messages": []})
         return "a-request"
 
-    async def _begun(self) -> str:
-        done = await self.run(["batch", "begun.jsonl"])
+    async def _ended(self) -> str:
+        done = await self.run(["batch", "lines.jsonl", "--json"])
         assert done.exit_code == 0, done.output
-        return "begun.jsonl"
+        return str(json.loads(done.stdout)["batch_id"])
 
     async def _batch(self) -> str:
         await self.run(["nodes", "drain", "n1"])

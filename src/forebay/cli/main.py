@@ -45,7 +45,8 @@ VERBS: Mapping[str, Verb] = {
     ),
     "batch": Verb(
         "forebay.cli.batch.command:batch_app",
-        "Run a file of requests as a batch, and fetch the answers; list, show and cancel batches.",
+        "Run a file of requests as a batch, and fetch the answers; follow, list, show and cancel "
+        "batches.",
     ),
     "bench": Verb(
         "forebay.cli.bench.command:bench_app",

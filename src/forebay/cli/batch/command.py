@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path  # noqa: TC003 - Typer reads the annotations
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -14,10 +14,12 @@ from forebay.cli.offers import model_names, one_of
 from forebay.cli.output.console import fail
 from forebay.cli.verbs import DefaultVerbGroup
 
+if TYPE_CHECKING:
+    from forebay.cli.batch.session import NewBatch
+
 EPILOG = (
     "Exits with 0 when every line was answered, 1 when some failed, 2 for a usage error, 3 when "
-    "no gateway can be reached, 4 when it wants another key, 130 after Ctrl-C. "
-    "What is needed to go on is kept beside the file, in FILE.jsonl.forebay."
+    "no gateway can be reached, 4 when it wants another key, 130 after Ctrl-C."
 )
 BatchId = Annotated[
     str, typer.Argument(metavar="ID", help="Id of the batch, from `forebay batch list`.")
@@ -35,7 +37,8 @@ class BatchGroup(DefaultVerbGroup):
 batch_app = typer.Typer(
     name="batch",
     cls=BatchGroup,
-    help="Run a file of requests as a batch, and fetch the answers; list, show and cancel batches.",
+    help="Run a file of requests as a batch, and fetch the answers; follow, list, show and cancel "
+    "batches.",
     epilog="forebay batch FILE.jsonl is short for forebay batch run FILE.jsonl; a file that is "
     "named like a verb needs ./ before it.",
     no_args_is_help=True,
@@ -75,36 +78,59 @@ def run(  # noqa: PLR0913 - Typer reads the options from the signature
             help="Time limit, such as 24h or 7d; requests not completed by then expire.",
         ),
     ] = "24h",
-    cancel: Annotated[
-        bool,
-        typer.Option("--cancel", help="Cancel this file's batch, and fetch the completed answers."),
-    ] = False,
-    restart: Annotated[
-        bool,
-        typer.Option("--restart", help="Start again; cancels an earlier batch that still runs."),
-    ] = False,
     url: GatewayUrl = None,
     key_env: KeyEnv = "",
     as_json: AsJson = False,
 ) -> None:
     """Run a file of requests as a batch, and fetch the answers.
 
-    Ctrl-C leaves the batch running; the same command again goes on with it.
+    Ctrl-C leaves the batch running; `forebay batch follow ID` goes on with it.
     """
-    if cancel and restart:
-        fail("--cancel ends a batch and --restart begins one: give one of them.", code=USAGE)
     if not WINDOW.fullmatch(window):
         fail(f"--window {window!r}: write hours or days, such as 24h or 7d.", code=USAGE)
-    from forebay.cli.batch.run import BatchOutputs  # slow to import, and --help must be quick
-    from forebay.cli.batch.session import BatchOptions, run_batch
+    from forebay.cli.batch.session import NewBatch  # slow to import, and --help must be quick
 
     stem = file.with_suffix("") if file.suffix == ".jsonl" else file
+    _run(
+        NewBatch(file, endpoint, window), stem, (out, errors), GatewayClient(url, key_env), as_json
+    )
+
+
+@batch_app.command(epilog=EPILOG)
+def follow(
+    batch_id: BatchId,
+    *,
+    out: Annotated[
+        Path | None, typer.Option(metavar="F", help="File for the answers; default: ID.out.jsonl.")
+    ] = None,
+    errors: Annotated[
+        Path | None,
+        typer.Option(metavar="F", help="File for failed lines; default: ID.errors.jsonl."),
+    ] = None,
+    url: GatewayUrl = None,
+    key_env: KeyEnv = "",
+    as_json: AsJson = False,
+) -> None:
+    """Follow a batch to its end, and fetch the answers."""
+    _run(batch_id, Path(batch_id), (out, errors), GatewayClient(url, key_env), as_json)
+
+
+def _run(
+    batch: NewBatch | str,
+    stem: Path,
+    given: tuple[Path | None, Path | None],
+    client: GatewayClient,
+    as_json: bool,
+) -> NoReturn:
+    from forebay.cli.batch.run import BatchOutputs
+    from forebay.cli.batch.session import run_batch
+
+    out, errors = given
     outputs = BatchOutputs(
         out or stem.with_name(stem.name + ".out.jsonl"),
         errors or stem.with_name(stem.name + ".errors.jsonl"),
-        errors_are_ours=errors is None,
     )
-    run_batch(BatchOptions(file, outputs, endpoint, window, cancel, restart, as_json), url, key_env)
+    run_batch(batch, outputs, client, as_json=as_json)
 
 
 @batch_app.command("list")

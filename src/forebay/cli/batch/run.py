@@ -1,17 +1,12 @@
-"""The steps of a batch: upload, create, follow, fetch; each taken up where it was left.
-
-What could happen twice is what costs: an upload, and above all a batch. So each answer is written
-down beside the file before the next step; and a creation whose answer was lost is looked for at the
-gateway, by the file that only it can have, before another is asked for.
+"""The steps of a batch: upload, create, follow, fetch.
 
 Of the file only the obvious is looked at here, before anything is sent: the gateway checks every
-line. It is never held whole, and its digest is of exactly what was sent.
+line. It is never held whole.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import json
 import os
@@ -19,17 +14,12 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
-import msgspec
-from msgspec import Struct
-from msgspec.structs import replace
-
-from forebay.sdk import Batch, GatewayError
+from forebay.sdk import Batch
 from forebay.sdk.batches import (
     POLL_GROWTH,
     POLL_S,
     POLL_S_MAX,
     UPLOAD_S,
-    BatchList,
     UploadedFile,
     poll_after_s,
 )
@@ -45,67 +35,8 @@ if TYPE_CHECKING:
 
 DOWNLOAD_LIMIT_S = 60.0
 """One wait for the network."""
-PIECE_BYTES = 256 * 1024
 LINE_BYTES_MAX = 32 * 1024 * 1024
 NAME_LENGTH_MAX = 256
-STATE_SUFFIX = ".forebay"
-
-
-# -- the state, beside the file
-
-
-class EndedBatch(Struct, frozen=True):
-    """How a batch ended, and where its answers are."""
-
-    status: str
-    total: int
-    completed: int
-    failed: int
-    output: str | None
-    """Path, relative to where the command ran."""
-    errors: str | None
-
-
-class BatchState(Struct, frozen=True, kw_only=True):
-    """The stored state of a file's batch, so that the same command can continue it."""
-
-    url: str
-    """The gateway that has it."""
-    size: int
-    """Of the file that was uploaded, in bytes."""
-    sha256: str
-    endpoint: str
-    file_id: str
-    batch_id: str | None = None
-    """None between the upload and the answer to the creation."""
-    ended: EndedBatch | None = None
-
-
-class StateBroken(Exception):
-    """The state is there, but cannot be read; the text says what to do."""
-
-
-def load_state(path: Path) -> BatchState | None:
-    """Return what is remembered, if anything; raises StateBroken."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=BatchState)
-    except FileNotFoundError:
-        return None
-    except (OSError, msgspec.DecodeError) as error:
-        raise StateBroken(
-            f"{path} cannot be read ({error}). Remove it to start again; a batch that still "
-            "runs is then no longer known."
-        ) from None
-
-
-def save_state(path: Path, state: BatchState) -> None:
-    """Remember; what was there is replaced only when the new is safe on the disk."""
-    new = path.with_name(path.name + ".new")
-    with new.open("wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(state), indent=2) + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
 
 
 # -- the file
@@ -150,8 +81,8 @@ def _url_of(line: bytes, file: Path) -> str:
     return str(request["url"])
 
 
-class HashedFile(io.FileIO):
-    """A file that is read once: `size` at the beginning, `sha256` of what was read."""
+class SentFile(io.FileIO):
+    """A file as long as it is when it is opened, however it grows meanwhile."""
 
     def __init__(self, file: Path) -> None:
         """Raises BadFile."""
@@ -164,7 +95,6 @@ class HashedFile(io.FileIO):
         except OSError as error:
             raise _unreadable(file, error) from None
         self._left = self.size
-        self._digest = hashlib.sha256()
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Return the next piece; raises BadFile where the file has got shorter."""
@@ -175,22 +105,9 @@ class HashedFile(io.FileIO):
             raise _unreadable(self._file, error) from None
         if wanted and not piece:
             raise BadFile(f"{self._file} got shorter while it was sent. Run it again.")
-        self._digest.update(piece)
         self._left -= len(piece)
         self.note(len(piece))
         return piece
-
-    @property
-    def sha256(self) -> str:
-        return self._digest.hexdigest()
-
-
-def digest_of(file: Path) -> tuple[int, str]:
-    """Return a file's size and digest; raises BadFile."""
-    with HashedFile(file) as opened:
-        while opened.read(PIECE_BYTES):
-            pass
-        return opened.size, opened.sha256
 
 
 def _unreadable(file: Path, error: OSError) -> BadFile:
@@ -205,83 +122,46 @@ class BatchOutputs(NamedTuple):
 
     output: Path
     errors: Path
-    errors_are_ours: bool
-    """Whether `errors` is the usual name, so that one of an earlier run may be removed."""
+
+    def check(self) -> None:
+        """See that nothing is overwritten that another run, or another program, has left."""
+        for path, option in ((self.output, "--out"), (self.errors, "--errors")):
+            if path.exists():
+                raise BadFile(f"{path} exists. Name another file with {option}, or move it away.")
+            if not path.parent.is_dir():
+                raise BadFile(f"{option} {path}: its folder does not exist. Create it first.")
 
 
-class BatchRun:
-    """One file's batch at one gateway. Raises SdkError throughout."""
+class BatchSteps:
+    """What is asked of one gateway. Raises SdkError throughout."""
 
     def __init__(
-        self, file: Path, client: GatewayClient, retry: OutageRetry, progress: BatchProgressBar
+        self, client: GatewayClient, retry: OutageRetry, progress: BatchProgressBar
     ) -> None:
-        """Raises StateBroken."""
-        self._file = file
         self._client = client
         self._retry = retry
         self._progress = progress
-        self._path = file.with_name(file.name + STATE_SUFFIX)
-        self.state = load_state(self._path)
 
-    def is_unchanged(self) -> bool:
-        """Say whether the file is the one that was uploaded; raises BadFile."""
-        assert self.state is not None
-        return digest_of(self._file) == (self.state.size, self.state.sha256)
-
-    def forget(self) -> None:
-        """Remember nothing of this file any more."""
-        self.state = None
-        self._path.unlink(missing_ok=True)
-
-    def upload(self, endpoint: str) -> None:
+    def upload(self, path: Path) -> UploadedFile:
         """Send the file; raises BadFile."""
-        with HashedFile(self._file) as file, self._progress.uploading(file.size) as file.note:
-            upload = FileUpload(self._file.name, file)
+        with SentFile(path) as file, self._progress.uploading(file.size) as file.note:
+            upload = FileUpload(path.name, file)
             call = ApiCall("POST", "/v1/files", upload=upload, read_s=UPLOAD_S)
-            answer = self._client.run(lambda http: http.ask(call, UploadedFile))
-        self._remember(
-            BatchState(
-                url=self._client.url,
-                size=file.size,
-                sha256=file.sha256,
-                endpoint=endpoint,
-                file_id=answer.id,
-            )
-        )
+            return self._client.run(lambda http: http.ask(call, UploadedFile))
 
-    def create(self, window: str) -> None:
-        """Start the batch, once."""
-        assert self.state is not None
+    def create(self, file_id: str, file_name: str, endpoint: str, window: str) -> Batch:
+        """Start the batch."""
         body = {
-            "input_file_id": self.state.file_id,
-            "endpoint": self.state.endpoint,
+            "input_file_id": file_id,
+            "endpoint": endpoint,
             "completion_window": window,
-            "metadata": {"file": self._file.name[:NAME_LENGTH_MAX]},
+            "metadata": {"file": file_name[:NAME_LENGTH_MAX]},
         }
-        batch = self._client.ask("POST", "/v1/batches", Batch, body).value
-        self._remember(replace(self.state, batch_id=batch.id))
+        return self._client.ask("POST", "/v1/batches", Batch, body).value
 
-    def find(self) -> bool:
-        """Look for a batch whose creation was not answered, and say whether there is one."""
-        assert self.state is not None
-        for batch in self._client.ask("GET", "/v1/batches?limit=100", BatchList).value.data:
-            if batch.input_file_id == self.state.file_id:
-                self._remember(replace(self.state, batch_id=batch.id))
-                return True
-        return False
-
-    def cancel(self) -> bool:
-        """Ask for the batch's end; False where it has ended already."""
-        try:
-            self._client.ask("POST", f"{self._batch_path()}/cancel", object)
-        except GatewayError as refused:
-            if refused.status != 409:
-                raise
-            return False
-        return True
-
-    def follow(self) -> Batch:
-        path = self._batch_path()
+    def follow(self, batch_id: str) -> Batch:
+        """Return the batch when it has ended."""
+        path = f"/v1/batches/{quote(batch_id, safe='')}"
         pause_s = POLL_S
         with self._progress.running():
             while True:
@@ -293,34 +173,12 @@ class BatchRun:
                 self._retry.wait(pause_s if asked_s is None else asked_s)
                 pause_s = min(pause_s * POLL_GROWTH, POLL_S_MAX)
 
-    def fetch(self, batch: Batch, outputs: BatchOutputs) -> EndedBatch:
-        """Download what the batch left, and remember that it is here."""
-        assert self.state is not None
-        written: list[str | None] = []
-        for file_id, path in (
-            (batch.output_file_id, outputs.output),
-            (batch.error_file_id, outputs.errors),
-        ):
-            if file_id is not None:
-                self._download(file_id, path)
-            written.append(None if file_id is None else str(path))
-        if batch.error_file_id is None and outputs.errors_are_ours:
-            outputs.errors.unlink(missing_ok=True)
-        counts = batch.request_counts
-        ended = EndedBatch(batch.status, counts.total, counts.completed, counts.failed, *written)
-        self._remember(replace(self.state, ended=ended))
-        return ended
-
-    def _batch_path(self) -> str:
-        assert self.state is not None
-        return f"/v1/batches/{quote(self.state.batch_id or '', safe='')}"
-
-    def _remember(self, state: BatchState) -> None:
-        try:
-            save_state(self._path, state)
-        except OSError as error:
-            raise BadFile(f"{self._path} cannot be written: {error.strerror}.") from None
-        self.state = state
+    def fetch(self, file_id: str | None, path: Path) -> str | None:
+        """Download one file that the batch left, if it did, and return its path."""
+        if file_id is None:
+            return None
+        self._download(file_id, path)
+        return str(path)
 
     def _download(self, file_id: str, path: Path) -> None:
         part = path.with_name(path.name + ".part")
