@@ -5,7 +5,8 @@ from __future__ import annotations
 from .rig import Rig
 
 LOAD_S = 10.0
-RESIDENCE_S = 3 * LOAD_S
+RESIDENCE_S = 9 * LOAD_S
+LAST_CALL_S = 1.5 * LOAD_S
 
 
 def swap_rig(slots: int = 1, loaded: str = "m", room: int = 1, **options: object) -> Rig:

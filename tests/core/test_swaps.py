@@ -8,7 +8,7 @@ from forebay.core import Expire, NodeChanged, Options, OptionsChanged, Revoked
 from forebay.errors import NotAllowed
 
 from .rig import Rig
-from .swap_rig import LOAD_S, RESIDENCE_S, serve, swap_rig
+from .swap_rig import LAST_CALL_S, LOAD_S, RESIDENCE_S, serve, swap_rig
 
 # -- grouping
 
@@ -77,7 +77,7 @@ def test_a_cold_head_yields_at_least_as_long_as_the_operator_says() -> None:
     assert rig.now_s == 1000.0
 
 
-@pytest.mark.parametrize(("share", "loads"), [(0.25, 3.0), (0.5, 1.0), (0.2, 4.0), (1.0, 0.0)])
+@pytest.mark.parametrize(("share", "loads"), [(0.1, 9.0), (0.25, 3.0), (0.5, 1.0), (1.0, 0.0)])
 def test_a_model_once_loaded_serves_as_long_as_the_share_says(share: float, loads: float) -> None:
     rig = swap_rig(swap_wait_s=0.0, swap_share=share)
     rig.start("z", "cold")
@@ -111,7 +111,7 @@ def test_age_counts_on_when_a_request_moves_up_a_class() -> None:
     rig.start("z")
     rig.wait("c", "cold")
     rig.wait("a", priority="high")
-    rig.finish("z", after_s=29.0)
+    rig.finish("z", after_s=RESIDENCE_S - 1.0)
     rig.wait("b", priority="high")
     assert rig.finish("a", after_s=1.0) == ["c"]  # as one of its class since ten seconds
 
@@ -119,7 +119,7 @@ def test_age_counts_on_when_a_request_moves_up_a_class() -> None:
 # -- last call
 
 
-def test_at_its_last_call_a_cold_head_waits_for_half_of_the_residence_only() -> None:
+def test_at_its_last_call_a_cold_head_does_not_wait_for_the_residence() -> None:
     rig = swap_rig()
     rig.start("z")
     rig.wait("c", "cold", max_wait_s=20.0)
@@ -127,13 +127,14 @@ def test_at_its_last_call_a_cold_head_waits_for_half_of_the_residence_only() -> 
     assert rig.now_s == 20.0 - 1.0 - 2.0  # the p90 of the others' services, and two seconds
 
 
-def test_before_half_of_the_residence_there_is_no_last_call() -> None:
-    rig = swap_rig()
+@pytest.mark.parametrize("share", [0.05, 0.1, 0.25])
+def test_before_one_and_a_half_loads_there_is_no_last_call_whatever_the_share(share: float) -> None:
+    rig = swap_rig(swap_share=share)
     rig.start("z")
     rig.wait("c", "cold", max_wait_s=16.0)
     assert serve(rig, "z", until_s=100.0) == "c"
-    assert rig.now_s == RESIDENCE_S / 2
-    late = swap_rig()
+    assert rig.now_s == LAST_CALL_S
+    late = swap_rig(swap_share=share)
     late.start("z")
     late.wait("c", "cold", max_wait_s=14.0)
     assert serve(late, "z", until_s=29.0) != "c"
@@ -183,9 +184,7 @@ def test_there_is_no_last_call_for_one_that_those_before_it_in_turn_keep_from_be
     rig = swap_rig(wait_s_max=24.0)
     rig.start("z")
     rig.wait("c", "cold")
-    rig.wait(
-        "t", "third"
-    )  # when half of the residence is over it has 9 s left, and a load takes 10
+    rig.wait("t", "third")  # when there may be a last call it has 9 s left, and a load takes 10
     assert serve(rig, "z", until_s=30.0) == "c"
     assert rig.now_s == 24.0 - 1.0 - 2.0
 

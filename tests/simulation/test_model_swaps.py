@@ -1,7 +1,7 @@
 """Model swaps in virtual time: grouped by model, and nobody waits for ever (FAULTS 33 and 34).
 
 The bound is invariant 10: the head of a cold lane waits at most `swap_wait + M * (S + residence +
-drain)`, the residence being 3*S.
+drain)`, the residence being 9*S.
 """
 
 from collections import defaultdict
@@ -28,7 +28,7 @@ from forebay.testing.simulation import (
 LOAD_S = 20.0
 SERVICE_S = 5.0
 SWAP_WAIT_S = 15.0
-RESIDENCE_LOADS = 3.0
+RESIDENCE_LOADS = 9.0
 
 
 def one_gpu(
@@ -122,7 +122,7 @@ def test_beside_a_model_that_is_always_wanted_the_others_are_served_too(seed: in
     report = Simulation(hot_model(SWAP_WAIT_S), seed).run()
     assert report.users["others"].served == report.users["others"].arrived > 200
     assert_nobody_waits_for_ever(report, models=4)
-    assert report.loads * LOAD_S < 0.45 * report.ended_s  # a turn of 2S in 5S at the most
+    assert report.loads * LOAD_S < 0.35 * report.ended_s  # four loads in 13 at the most
 
 
 def test_pure_grouping_never_serves_the_others_and_is_caught() -> None:
@@ -155,14 +155,14 @@ def test_a_higher_class_swaps_within_the_residence_of_a_lower_one() -> None:
 
 
 def test_a_higher_class_does_not_take_the_residence_of_a_lower_one_away() -> None:
-    """However often the urgent model is asked for, the other serves for 3*S between two swaps."""
+    """However often the urgent model is asked for, the other serves for 9*S between two swaps."""
     background = ClientPlan("background", Backlog(5), models={"a": 1.0}, priorities={"low": 1})
     urgent = ClientPlan("urgent", Poisson(0.04), models={"b": 1.0}, priorities={"high": 1})
     scenario = one_gpu("ab", (background, urgent), SWAP_WAIT_S, duration_s=5000.0)
     report = Simulation(scenario, seed=1).run()
     starts = sorted((one.arrived_s + (one.waited_s or 0.0), one.model) for one in report.requests)
     rows = ["".join(group) for _, group in groupby(model for _, model in starts)]
-    turns = [len(row) for row in rows[1:-1] if row[0] == "a"]
+    turns = [len(row) for row in rows[1:-2] if row[0] == "a"]  # `a` is no more asked for in the end
     assert len(turns) > 10
     assert min(turns) >= RESIDENCE_LOADS * LOAD_S / SERVICE_S
 

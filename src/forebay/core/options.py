@@ -66,7 +66,7 @@ class Options(Struct, frozen=True, tag=True, gc=False):
 
     swap_wait_s: float = 15.0
     """How long a cold lane yields to the model in memory, at least, unless it is its last call."""
-    swap_share: float = 0.25
+    swap_share: float = 0.1
     """How much of a turn loading may take: a model serves for `load_s * (1 / share - 1)` before it
     is put out while someone waits for it. Above 0, at most 1."""
     offline_wait_s: float = 30.0

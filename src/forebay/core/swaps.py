@@ -5,12 +5,12 @@ nobody wants it (exhaustive polling) swaps least, but lets a busy model keep the
 ever; swapping for whoever came first spends the node on loading. The rule between the two:
 
 1. *Share.* A model that others wait to replace serves `S * (1 / share - 1)` first, its residence:
-   with a share of 1/4, loading takes a quarter of such a turn.
+   with a share of 1/10, loading takes a tenth of such a turn.
 2. *Due.* A cold queue may replace it when its residence is over and the queue has waited for
    `swap_wait_s`; a class above all that wait for it, when the residence is over. Or at the queue's
-3. *last call*, once half of the residence is over: what its head may still wait is no more than the
-   90th percentile of the model's service times, 2 s, and S + a median service for each model before
-   it in turn. A head that can no longer be reached in time makes nobody leave.
+3. *last call*, once the model has served for 1.5 S, whatever the share: what its head may still
+   wait is no more than the 90th percentile of the model's service times, 2 s, and S + a median
+   service for each model before it in turn. A head that comes too late then makes nobody leave.
 4. *In turn.* By class, then the model that has been out of memory for longest, then age. Models
    that another node has in memory come after those that none has. When nobody waits for the model
    in memory, the next in turn replaces it at once.
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from forebay.core.options import Options
     from forebay.core.records import Entry, Node, WaitQueue
 
+LAST_CALL_LOADS: Final = 1.5
+"""Half of a residence of 9 S would be too late: a third of those asked for are not served."""
 LAST_CALL_SLACK_S: Final = 2.0
 """A service may last a little longer than nine tenths of the others did."""
 
@@ -81,7 +83,7 @@ class Resident(NamedTuple):
     """The model that would make room."""
 
     model: str
-    half_s: float
+    callable_s: float
     """From when on it may leave for a last call."""
     ends_s: float
     """From when on it may leave for any other: its residence is over, or nobody waits for it."""
@@ -107,7 +109,8 @@ def resident(
         memory.loaded_since_s(node, model),
         node.load_s * (1.0 / options.swap_share - 1.0),
     )
-    return Resident(model, since_s + stays_s / 2.0, since_s + stays_s, drain_s)
+    called_s = min(stays_s, LAST_CALL_LOADS * node.load_s)
+    return Resident(model, since_s + called_s, since_s + stays_s, drain_s)
 
 
 def next_swap(
@@ -158,7 +161,7 @@ def _last_call_s(node: Node, outgoing: Resident, rival: Rival, head: Entry, now_
             (now_s - run.since_s for run in memory.running_there(node, outgoing.model)), default=0.0
         )
     call_s = head.deadline_s - drain_s - LAST_CALL_SLACK_S - rival.before_s
-    call_s = max(call_s, outgoing.half_s)
+    call_s = max(call_s, outgoing.callable_s)
     reached_s = max(call_s, now_s) + outgoing.drain_s + rival.before * node.load_s
     return call_s if reached_s < head.deadline_s else NEVER_S
 
@@ -214,4 +217,4 @@ def earliest_s(
     if has_room(node):
         return wait_s
     outgoing = resident(node, classes, False, now_s, options)
-    return wait_s + max(outgoing.drain_s, outgoing.half_s - now_s)
+    return wait_s + max(outgoing.drain_s, outgoing.callable_s - now_s)

@@ -142,11 +142,12 @@ class QueueSettings(Section):
     seconds, unless they are about to time out; with 0 only `swap_share` counts, with inf only the
     wait limits."""
 
-    swap_share: Annotated[float, Field(strict=True, gt=0, le=1)] = 0.25
+    swap_share: Annotated[float, Field(strict=True, gt=0, le=1)] = 0.1
     """Share of a node's time that loading may take while requests wait for the model in memory,
     above 0 and at most 1: a model that takes S seconds to load serves for
-    S * (1 / swap_share - 1) before another replaces it, three times its load time with 0.25. The
-    load of your requests and this share together must stay below 1."""
+    S * (1 / swap_share - 1) before another replaces it, nine times its load time with 0.1, or for
+    1.5 S where requests are about to time out. The load of your requests and this share together
+    must stay below 1."""
 
     offline_wait_seconds: AmountOrForever = 30.0
     """How long requests still wait for a model after its nodes went offline, or for a node that has
