@@ -97,7 +97,6 @@ VERBS: dict[str, str] = {
     "sessions show": "sessions show {session}",
     "sessions delete": "sessions delete {session}",
     "bench": "bench --limit 1 --rate 1000",
-    "bench compare": "bench compare {run} {run}",
     "sim": "sim --from {trace} --nodes 2xgpu:2",
     "queue": "queue --help",
     "queue list": "queue list",
@@ -234,7 +233,6 @@ FLAGS: dict[str, dict[str, Flag]] = {
         "--html": Flag("there.html", "no/such/folder.html"),
         "--save": Flag("there.json", "no/such/folder.json"),
     },
-    "bench compare": {**JSON, "--html": Flag("there.html", "no/such/folder.html")},
     "sim": {
         **CONFIG,
         **SET,
@@ -466,11 +464,6 @@ class Stage:
         found = re.search(r"in session (\S+)\.", done.stderr)
         assert found is not None, done.output
         return found[1]
-
-    async def _run(self) -> str:
-        done = await self.run([*["bench", "--limit", "3", "--rate", "1000", "--save", "run.json"]])
-        assert done.exit_code == 0, done.output
-        return "run.json"
 
     async def _made(self) -> str:
         body = {"name": "made", "admin": True, "key_sha256": digest_of("sk-a-0123456789")}

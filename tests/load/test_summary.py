@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forebay.load.comparison import compare
 from forebay.load.document import series
 from forebay.load.limits import METRICS, broken_limits, parse_limit
 from forebay.load.page import run_page
@@ -19,9 +16,6 @@ from forebay.load.summary import CODES_MAX, summarise
 from forebay.load.words import headline, warnings
 
 from .making import failed, made, measured, ok, plan, samples
-
-if TYPE_CHECKING:
-    from forebay.load.document import Document
 
 USERS = parse_mix("alice,bob,carol", "--users", "u")
 PRIORITIES = parse_mix("high,normal", "--priorities", "p")
@@ -77,11 +71,6 @@ def test_requests_of_a_single_moment_have_no_rate() -> None:
     assert document.summary.offered_rate is None
     assert "1 requests in 0 ms (a trace, -)" in headline(document)
     assert "a trace, -" in run_page(document)
-    assert rows_of(document)["total p50"] == "unknown"
-
-
-def rows_of(document: Document) -> dict[str, str]:
-    return {row.name: row.verdict for row in compare(document, document).rows}
 
 
 def test_the_time_line_goes_on_to_the_end_of_a_request_that_hung() -> None:

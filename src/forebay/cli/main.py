@@ -49,7 +49,7 @@ VERBS: Mapping[str, Verb] = {
         "batches.",
     ),
     "bench": Verb(
-        "forebay.cli.bench.command:bench_app",
+        "forebay.cli.bench.command:bench",
         "Load-test an OpenAI-compatible server.",
     ),
     "sim": Verb(

@@ -1,7 +1,4 @@
-"""The JSON document of a run: what was asked, what was found, and the samples to check it by.
-
-One that is read again is checked: numbers that no run has would only fail later, and unnamed.
-"""
+"""The JSON document of a run: what was asked, what was found, and the samples to check it by."""
 
 from __future__ import annotations
 
@@ -12,29 +9,22 @@ import msgspec
 from msgspec import Struct
 
 from forebay.load.plan import LoadPlan
-from forebay.load.quantities import BadPlan
 from forebay.load.samples import COLUMNS, NOT_SENT, RequestSample
 from forebay.load.statistics import percentile
 from forebay.load.summary import RunSummary, measured_samples, summarise
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
+    from collections.abc import Iterable
 
-    from forebay.load.plan import Mix
     from forebay.load.run import Measured
 
 VERSION = 1
 KIND = "forebay.bench"
 SAMPLES_MAX = 20_000
 """In the document, about 4 MB; the figures are always of all."""
-FILE_BYTES_MAX = 256 * 1024 * 1024
 BINS_MAX = 60
 """More would show the noise of single requests."""
 _STEPS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200)
-NUMBER_MAX = 1e30
-"""Far above any sum that a run could have, far below where computing with it overflows."""
-ANY_SIGN = ("settings.seed",)
 
 
 class SampleRows(Struct, frozen=True):
@@ -62,11 +52,6 @@ class Document(Struct, frozen=True, kw_only=True):
     samples: SampleRows
 
 
-class _Header(Struct):
-    kind: str = ""
-    version: int = 0
-
-
 def document(measured: Measured, plan: LoadPlan, started: str, forebay: str) -> Document:
     """Return the document of a run."""
     samples = measured_samples(measured, plan)
@@ -86,36 +71,6 @@ def document(measured: Measured, plan: LoadPlan, started: str, forebay: str) -> 
 def encode(made: Document) -> str:
     """Return the document as JSON, laid out for people and for diffs."""
     return msgspec.json.format(msgspec.json.encode(made), indent=1).decode()
-
-
-def load(path: Path) -> Document:
-    """Read a document; raises BadPlan, saying what is wrong with it."""
-    try:
-        size = path.stat().st_size
-        content = path.read_bytes() if size <= FILE_BYTES_MAX else None
-    except OSError as error:
-        raise BadPlan(f"{path} cannot be read: {error.strerror}.") from None
-    if content is None:
-        raise BadPlan(f"{path} is larger than {FILE_BYTES_MAX:,} bytes.")
-    try:
-        header = msgspec.json.decode(content, type=_Header)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        header = _Header()
-    if header.kind != KIND:
-        raise BadPlan(f"{path} is not a run of forebay bench. Make one with --save FILE.")
-    if header.version != VERSION:
-        raise BadPlan(
-            f"{path} is of version {header.version}, this program reads {VERSION}. "
-            "Use the forebay that wrote it."
-        )
-    try:
-        made = msgspec.json.decode(content, type=Document)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise BadPlan(f"{path} is broken: {error}.") from None
-    fault = fault_of(made)
-    if fault is not None:
-        raise BadPlan(f"{path} is broken: {fault}.")
-    return made
 
 
 class Bin(Struct, frozen=True):
@@ -201,37 +156,3 @@ def _ordered(values: Iterable[float | None]) -> list[float]:
 
 def _rank(ordered: list[float], p: float) -> float | None:
     return percentile(ordered, p) if ordered else None
-
-
-def fault_of(made: Document) -> str | None:
-    """Return what is wrong with a document, naming the field; None if nothing is."""
-    for path, value in _numbers(msgspec.to_builtins(made), ""):
-        if not (value <= NUMBER_MAX and (value >= 0 or path in ANY_SIGN)):
-            return f"{path} must be a number between 0 and {NUMBER_MAX:g}"
-    for name, mix in (("users", made.settings.users), ("priorities", made.settings.priorities)):
-        if mix is not None and not _is_mix(mix):
-            return f"settings.{name} needs names, and a weight above 0 for each"
-    facts = (
-        (made.summary.elapsed_s > 0, "summary.elapsed_s must be above 0"),
-        (made.series.width_s > 0, "series.width_s must be above 0"),
-        (made.samples.step >= 1, "samples.step must be 1 or more"),
-        (made.samples.columns == COLUMNS, f"samples.columns must be {', '.join(COLUMNS)}"),
-    )
-    return next((text for is_so, text in facts if not is_so), None)
-
-
-def _is_mix(mix: Mix) -> bool:
-    return len(mix.names) == len(mix.weights) > 0 and all(weight > 0 for weight in mix.weights)
-
-
-def _numbers(value: object, path: str) -> Iterator[tuple[str, float]]:
-    """Yield every number with the path of its field."""
-    if isinstance(value, int | float):
-        yield path, value
-    elif isinstance(value, dict):
-        for name, inner in value.items():
-            yield from _numbers(inner, f"{path}.{name}" if path else name)
-    elif isinstance(value, list | tuple):
-        for i, inner in enumerate(value):
-            if not isinstance(inner, str):  # of which rows are full
-                yield from _numbers(inner, f"{path}[{i}]")

@@ -18,11 +18,11 @@ STYLE = """
 :root { color-scheme: light dark;
   --ground:#fbfbfa; --card:#ffffff; --ink:#1c2126; --soft:#5a636d; --rule:#dfe3e6; --grid:#e9ecee;
   --s1:#1f63c4; --s2:#b4530a; --s3:#0b7f74; --s4:#7a45bd; --s5:#a82a72; --s6:#5c6770;
-  --good:#137a3b; --bad:#b3261e; --warn:#fff4dc; --warn-edge:#d99a1c; --bar:#c9d9ee; }
+  --bad:#b3261e; --warn:#fff4dc; --warn-edge:#d99a1c; --bar:#c9d9ee; }
 @media (prefers-color-scheme: dark) { :root {
   --ground:#14171a; --card:#1c2024; --ink:#e8eaec; --soft:#a2abb4; --rule:#343b42; --grid:#2a3036;
   --s1:#74adff; --s2:#f2a061; --s3:#45cdbc; --s4:#bd9bf6; --s5:#f28ac0; --s6:#a5b0ba;
-  --good:#63d28c; --bad:#ff8f85; --warn:#3a2f14; --warn-edge:#d9a43a; --bar:#2d4464; } }
+  --bad:#ff8f85; --warn:#3a2f14; --warn-edge:#d9a43a; --bar:#2d4464; } }
 * { box-sizing:border-box }
 body { margin:0; background:var(--ground); color:var(--ink);
   font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans",sans-serif; }
@@ -87,7 +87,6 @@ figure > .scroll caption { display:none }
 figure .scroll { border:0; border-radius:0; margin:0; max-height:260px }
 figure th, figure td { padding:3px 8px } figure caption { padding:6px 8px }
 details { margin:6px 0 4px } summary { cursor:pointer; font-size:.87rem; color:var(--soft) }
-.better { color:var(--good); font-weight:600 } .worse { color:var(--bad); font-weight:600 }
 footer { margin-top:36px; color:var(--soft); font-size:.87rem }
 @media (max-width:560px) { main { padding:20px 12px 36px } th, td { padding:6px 10px }
   h1 { font-size:1.4rem } .tiles { grid-template-columns:1fr 1fr } }

@@ -1,4 +1,4 @@
-"""The reports of a run and of two runs side by side: each one HTML file that needs nothing else."""
+"""The report of a run: one HTML file that needs nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from forebay.load.words import headline, objectives, outcome, settings_rows, war
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from forebay.load.comparison import Comparison, Row
     from forebay.load.document import Document
     from forebay.load.limits import Broken
     from forebay.load.statistics import Spread
@@ -35,19 +34,8 @@ TIMES = (
     ("Gap between tokens", "gap"),
     ("Longest gap", "stall"),
 )
-COMPARED_TIMES = TIMES[:3]
 USERS_DRAWN = 16
 USERS_SHOWN = 50
-MARKS = {"better": "\u25b2 better", "worse": "\u25bc worse", "unknown": "-"}
-ABOUT = (
-    "Two runs of the same server differ by no more than the width of the interval to either side "
-    "of B - A, in about 95 of 100 cases (block jackknife, with blocks that are long compared "
-    "with the correlation time of the queue). Where it covers 0 there is no clear difference; "
-    "where fewer than five "
-    "such stretches fit into a run, nothing is claimed.",
-    "It reflects only the variation within each run, not between runs: before you trust a "
-    "small difference, run each twice.",
-)
 
 
 def run_page(made: Document, broken: list[Broken] | None = None) -> str:
@@ -251,99 +239,3 @@ def _footer() -> Markup:
         "Fairness is Jain's index over what each user got of their max-min fair share.",
     )
     return tag("footer", joined(tag("p", text) for text in texts))
-
-
-def compare_page(a: Document, b: Document, found: Comparison) -> str:
-    """Return the report of a comparison."""
-    different = [f"Not comparable: {text}." for text in found.differences]
-    return page(
-        "Two runs side by side",
-        tag("h1", "Two runs side by side"),
-        tag("p", tag("strong", "A: "), headline(a), tag("span", f" ({a.started})", class_="soft")),
-        tag("p", tag("strong", "B: "), headline(b), tag("span", f" ({b.started})", class_="soft")),
-        notes(different, "note bad"),
-        notes(found.warnings),
-        tag("h2", "B against A"),
-        _table(found),
-        tag("h2", "How long it took"),
-        tag("div", *_compared_distributions(a, b), class_="plots"),
-        tag("footer", joined(tag("p", text) for text in ABOUT)),
-    )
-
-
-def value_text(row: Row, value: float | None) -> str:
-    """Return one value of a row."""
-    if value is None:
-        return "-"
-    if row.unit == "s":
-        return seconds(value)
-    if row.unit == "share":
-        return share(value)
-    if row.unit == "index":
-        return f"{value:.3f}"
-    return f"{three_digits(value)}/s" if row.unit == "/s" else f"{value:,.0f}"
-
-
-def interval_text(row: Row) -> str:
-    """Return the interval of the difference.
-
-    >>> from forebay.load.comparison import Row
-    >>> interval_text(Row("total", "s", 1.0, 2.0, "worse", 0.5, 1.5))
-    '+500 ms to +1.50 s'
-    """
-    if row.low is None or row.high is None:
-        return "-"
-    return f"{_signed(row, row.low)} to {_signed(row, row.high)}"
-
-
-def _signed(row: Row, value: float) -> str:
-    if row.unit == "share":
-        return f"{value * 100:+.1f} points"
-    sign = "+" if value > 0 else "-" if value < 0 else ""
-    return sign + (seconds(abs(value)) if row.unit == "s" else three_digits(abs(value)))
-
-
-def ratio_text(row: Row) -> str:
-    """Return how many times b is of a."""
-    return "-" if row.ratio is None else f"{three_digits(row.ratio)}x"
-
-
-def _table(found: Comparison) -> Markup:
-    head = ["Figure", "A", "B", "B / A", "Difference, 95 %", "Verdict"]
-    rows = []
-    for row in found.rows:
-        style = row.verdict if row.verdict in ("better", "worse") else None
-        cells = [value_text(row, row.a), value_text(row, row.b), ratio_text(row)]
-        cells.append(interval_text(row))
-        rows.append(
-            tag(
-                "tr",
-                tag("th", row.name, scope="row"),
-                *(tag("td", cell) for cell in cells),
-                tag("td", MARKS.get(row.verdict, row.verdict), class_=style),
-            )
-        )
-    made = tag(
-        "table",
-        tag("caption", "Figures of both runs"),
-        tag("thead", tag("tr", *(tag("th", cell, scope="col") for cell in head))),
-        tag("tbody", *rows),
-    )
-    return tag("div", made, class_="scroll", tabindex="0", role="group", aria_label="Figures")
-
-
-def _compared_distributions(a: Document, b: Document) -> list[Markup]:
-    about = "Share of the answers that took no longer."
-    return [
-        distribution(title, about, "Run", groups)
-        for title, field in COMPARED_TIMES
-        if all((groups := {"A": _values(a, field), "B": _values(b, field)}).values())
-    ]
-
-
-def _values(document: Document, field: str) -> list[float]:
-    return sorted(
-        value
-        for sample in document.samples.rows
-        if sample.is_ok and (value := getattr(sample, f"{field}_s")) is not None
-    )

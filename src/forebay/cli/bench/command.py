@@ -1,13 +1,10 @@
 """`forebay bench`: load any OpenAI-compatible server, and say how it did."""
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from forebay.cli.bench import options
-from forebay.cli.gateway import AsJson
 
 EPILOG = (
     "Exits with 0 when it was measured, 1 when nothing succeeded, 2 for a usage error, 3 when the "
@@ -16,30 +13,11 @@ EPILOG = (
 )
 
 
-class BenchGroup(TyperGroup):
-    """Takes the address as a bare word, too: `forebay bench http://gpu1:8000`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read a word that is an address as `--url` has it."""
-        words: list[str] = []
-        for word in args:
-            is_address = word.startswith(("http://", "https://"))
-            words += ["--url", word] if is_address and words[-1:] != ["--url"] else [word]
-        return super().parse_args(ctx, words)
-
-
-bench_app = typer.Typer(
-    name="bench",
-    cls=BenchGroup,
-    invoke_without_command=True,
-    epilog=EPILOG,
-    subcommand_metavar="[URL] | compare A.json B.json",
-)
-
-
-@bench_app.callback()
 def bench(  # noqa: PLR0913 - Typer reads the options from the signature
     context: typer.Context,
+    address: Annotated[
+        str | None, typer.Argument(metavar="URL", help="The server; the same as --url.")
+    ] = None,
     *,
     url: options.Url = None,
     key_env: options.Key = "",
@@ -76,25 +54,6 @@ def bench(  # noqa: PLR0913 - Typer reads the options from the signature
     loop), and each is timed from when it was due. Any server will do; a Forebay
     gateway also tells how long requests stood in line.
     """
-    if context.invoked_subcommand is not None:
-        return
     from forebay.cli.bench import run  # slow to import, and --help must be quick
 
-    run.start(context.params)
-
-
-@bench_app.command("compare")
-def compare(
-    a: Annotated[Path, typer.Argument(metavar="A.json", help="First run, written with --save.")],
-    b: Annotated[
-        Path, typer.Argument(metavar="B.json", help="Second run, compared with the first.")
-    ],
-    html: Annotated[
-        Path | None, typer.Option(metavar="F.html", help="Write a report with plots.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show two runs side by side, and which differences are more than noise."""
-    from forebay.cli.bench import report  # slow to import, and --help must be quick
-
-    report.start_comparison(a, b, html, as_json)
+    run.start({**context.params, "url": address or url})

@@ -1,20 +1,15 @@
-"""What a run found, and how two of them differ: tables on the terminal, and files."""
+"""What a run found: tables on the terminal, and files."""
 
 from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING
 
-import msgspec
 from rich.text import Text
 
-from forebay.cli.exits import USAGE
 from forebay.cli.output.console import fail, say, tell
 from forebay.cli.output.tables import SafeConsole, plain_table, show
 from forebay.cli.output.text import printable
-from forebay.load.comparison import compare
-from forebay.load.document import load
-from forebay.load.page import MARKS, compare_page, interval_text, ratio_text, value_text
 from forebay.load.quantities import BadPlan, seconds, share, three_digits
 from forebay.load.words import headline, outcome, warnings
 
@@ -24,7 +19,6 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from forebay.load.comparison import Comparison
     from forebay.load.document import Document
     from forebay.load.statistics import Spread
     from forebay.load.summary import GroupSummary, RunSummary
@@ -37,8 +31,6 @@ TIMES = (
     ("Gap between tokens", "gap"),
     ("Longest gap", "stall"),
 )
-VERSION = 1
-COLOURS = {"better": "green", "worse": "red"}
 
 
 def check_outputs(paths: Mapping[str, Path | None]) -> None:
@@ -151,63 +143,3 @@ def _errors(made: Document) -> Table:
             printable(made.messages.get(code, "")),
         )
     return table
-
-
-def start_comparison(a_path: Path, b_path: Path, html: Path | None, as_json: bool) -> None:
-    """Compare two runs and report."""
-    try:
-        a, b = load(a_path), load(b_path)
-        check_outputs({"--html": html})
-    except BadPlan as bad:
-        fail(str(bad), code=USAGE)
-    found = compare(a, b)
-    if html is not None:
-        write(html, compare_page(a, b, found))
-    if as_json:
-        tell(_json(a_path, b_path, found))
-    else:
-        _tell(a, b, found)
-        if html is not None:
-            tell(f"Report: {html}")
-
-
-def _tell(a: Document, b: Document, found: Comparison) -> None:
-    tell(f"A: {printable(headline(a))}")
-    tell(f"B: {printable(headline(b))}")
-    for text in found.differences:
-        warn(f"NOT COMPARABLE: {text}.")
-    for text in found.warnings:
-        warn(text)
-    show(_table(found))
-    say("The difference is B - A. If the interval includes 0, it may be chance.")
-
-
-def _table(found: Comparison) -> Table:
-    table = plain_table("", "A", "B", "B / A", "Difference, 95 %", "Verdict")
-    for column in table.columns[1:-1]:
-        column.justify = "right"
-    for row in found.rows:
-        table.add_row(
-            row.name,
-            value_text(row, row.a),
-            value_text(row, row.b),
-            ratio_text(row),
-            interval_text(row),
-            Text(MARKS.get(row.verdict, row.verdict), COLOURS.get(row.verdict, "")),
-        )
-    return table
-
-
-def _json(a_path: Path, b_path: Path, found: Comparison) -> str:
-    rows = [{**msgspec.structs.asdict(row), "ratio": row.ratio} for row in found.rows]
-    made = {
-        "kind": "forebay.bench.compare",
-        "version": VERSION,
-        "a": str(a_path),
-        "b": str(b_path),
-        "comparable": not found.differences,
-        "differences": found.differences,
-        "warnings": found.warnings,
-        "rows": rows,
-    }
-    return msgspec.json.format(msgspec.json.encode(made), indent=1).decode()
