@@ -162,6 +162,7 @@ class Day:
             key=key,
             key_running_max=2 if key and not job else 0,  # jobs wait for it: `test_key_caps`
             digest=self.count,
+            conversation=rng.choice(("", "x", "y")) if odd else "",
         )
         if self.one_slot:
             arrival = replace(arrival, model=rng.choice(MODELS))

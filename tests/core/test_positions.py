@@ -10,29 +10,41 @@ from .rig import Rig
 
 WEIGHTS = {"a": 1.0, "b": 2.0, "c": 0.5}
 CLASSES = st.sampled_from(["high", "normal", "normal", "low"])
-entries = st.lists(st.tuples(st.sampled_from("abc"), CLASSES, st.integers(0, 9)), max_size=14)
+TALKS = st.sampled_from(["", "", "x", "y"])
+entries = st.lists(
+    st.tuples(st.sampled_from("abc"), CLASSES, st.integers(0, 9), TALKS), max_size=14
+)
 
 
-def fill(rig: Rig, drawn: list[tuple[str, str, int]], offset: int = 0) -> list[str]:
+def fill(rig: Rig, drawn: list[tuple[str, str, int, str]], offset: int = 0) -> list[str]:
     """Let these wait, and check that each is told the place it would have."""
     names = []
-    for number, (user, priority, tokens) in enumerate(drawn, offset):
+    for number, (user, priority, tokens, talk) in enumerate(drawn, offset):
         name = f"{user}{number}"
-        told = rig.wait(name, priority=priority, prompt_tokens=tokens, weight=WEIGHTS[user])
+        told = rig.wait(
+            name, priority=priority, prompt_tokens=tokens, weight=WEIGHTS[user], conversation=talk
+        )  # fmt: skip
         names.append(name)
         assert told.position <= number + 1
     return names
 
 
 @pytest.mark.parametrize("fairness", ["round_robin", "tokens", "fifo"])
-@given(before=entries, runs=st.integers(0, 6), later=entries, retried=st.booleans())
+@given(
+    before=entries,
+    runs=st.integers(0, 6),
+    later=entries,
+    retried=st.booleans(),
+    leave_each=st.integers(2, 9),
+)
 @settings(max_examples=100, deadline=None)
 def test_a_place_is_when_the_turn_really_comes(
     fairness: str,
-    before: list[tuple[str, str, int]],
+    before: list[tuple[str, str, int, str]],
     runs: int,
-    later: list[tuple[str, str, int]],
+    later: list[tuple[str, str, int, str]],
     retried: bool,
+    leave_each: int,
 ) -> None:
     rig = Rig(fairness=fairness, output_weight=0.0)
     rig.node()
@@ -49,7 +61,9 @@ def test_a_place_is_when_the_turn_really_comes(
         rig.come_back(running, exclude=False)
     else:
         retried = False
-    fill(rig, later, offset=len(before))
+    names = fill(rig, later, offset=len(before))
+    for name in names[1:-1:leave_each]:
+        rig.cancel(name)
     waiting = [name for name in named(before + later) if is_waiting(rig, name)]
     places = {name: rig.describe(name).position for name in waiting}
     first = Rig.started(rig.tick(at_s=0.5)) if retried else []
@@ -57,8 +71,8 @@ def test_a_place_is_when_the_turn_really_comes(
     assert places == {name: place for place, name in enumerate(order, 1)}
 
 
-def named(drawn: list[tuple[str, str, int]]) -> list[str]:
-    return [f"{user}{number}" for number, (user, _, _) in enumerate(drawn)]
+def named(drawn: list[tuple[str, str, int, str]]) -> list[str]:
+    return [f"{user}{number}" for number, (user, *_) in enumerate(drawn)]
 
 
 def is_waiting(rig: Rig, name: str) -> bool:
@@ -67,10 +81,12 @@ def is_waiting(rig: Rig, name: str) -> bool:
 
 
 @pytest.mark.parametrize("fairness", ["round_robin", "fifo"])
-@given(drawn=entries, runs=st.integers(0, 6), last=st.tuples(st.sampled_from("abc"), CLASSES))
+@given(
+    drawn=entries, runs=st.integers(0, 6), last=st.tuples(st.sampled_from("abc"), CLASSES, TALKS)
+)
 @settings(max_examples=100, deadline=None)
 def test_a_newcomer_is_told_the_same_place_as_one_who_asks(
-    fairness: str, drawn: list[tuple[str, str, int]], runs: int, last: tuple[str, str]
+    fairness: str, drawn: list[tuple[str, str, int, str]], runs: int, last: tuple[str, str, str]
 ) -> None:
     rig = Rig(fairness=fairness)
     rig.node()
@@ -79,8 +95,10 @@ def test_a_newcomer_is_told_the_same_place_as_one_who_asks(
     running = ["z"]
     for _ in range(min(runs, len(drawn))):
         running = rig.finish(running[0])
-    user, priority = last
-    told = rig.wait(f"{user}-last", priority=priority, weight=WEIGHTS[user])
+    user, priority, talk = last
+    told = rig.wait(
+        f"{user}-last", priority=priority, weight=WEIGHTS[user], conversation=talk
+    )  # fmt: skip
     assert told.position == rig.describe(f"{user}-last").position
 
 

@@ -35,7 +35,8 @@ def assert_max_min(log: Log, start_s: float, end_s: float, slack: float, node: s
 
 
 def largest_cost_over_weight(load: Load) -> float:
-    return max(load.cost(party) / party.weight for party in load.parties)
+    weights = load.weights()
+    return max(load.cost(party) / weights[load.name(party)] for party in load.parties)
 
 
 def assert_no_pair_drifts_apart(log: Log, bound: float) -> float:
@@ -45,7 +46,7 @@ def assert_no_pair_drifts_apart(log: Log, bound: float) -> float:
     over every interval of that time and not only from its start.
     """
     worst = 0.0
-    users = sorted({(party.user, party.priority) for party in log.load.parties})
+    users = sorted({(log.load.name(party), party.priority) for party in log.load.parties})
     weights = log.load.weights()
     for one, other in combinations(users, 2):
         if one[1] != other[1]:

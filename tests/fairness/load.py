@@ -56,6 +56,8 @@ class Party:
     """What the answer really is; the scheduler learns it when it ends."""
     output_limit: int = 0
     service_s: float = 1.0
+    conversation: str = ""
+    """Of the user; the log tells conversations apart where the load says so."""
     returns: int = 0
     """How often each request comes back before its first byte, and is tried again."""
 
@@ -79,6 +81,12 @@ class Load:
     stations: tuple[Station, ...] = (Station(),)
     options: Options = ROUND_ROBIN
     duration_s: float = 200.0
+    by_conversation: bool = False
+    """Whether shares are those of one user's conversations, not of users."""
+
+    def name(self, party: Party) -> str:
+        """Return between whom fairness is looked at."""
+        return party.conversation if self.by_conversation else party.user
 
     def cost(self, party: Party) -> float:
         """Return what one answer of this party really costs, in the options' own measure."""
@@ -90,6 +98,8 @@ class Load:
         )
 
     def weights(self) -> dict[str, float]:
+        if self.by_conversation:
+            return {party.conversation: 1.0 for party in self.parties}
         return {party.user: party.weight for party in self.parties}
 
 
@@ -161,7 +171,7 @@ class _Player:
         model, now_s = next(self._models[party]), self._clock.monotonic_s()
         self._waiting[request_id] = (party, model, now_s)
         self._backlog[party, model] += 1
-        self._log.offered.append((now_s, party.user, self._load.cost(party)))
+        self._log.offered.append((now_s, self._load.name(party), self._load.cost(party)))
         self._post(
             Arrived(
                 id=request_id,
@@ -171,6 +181,7 @@ class _Player:
                 weight=party.weight,
                 prompt_tokens=party.prompt_tokens,
                 output_limit=party.output_limit,
+                conversation=party.conversation,
             )
         )
 
@@ -196,7 +207,7 @@ class _Player:
     def _start(self, action: Route) -> None:
         station, now_s = self._stations[action.node], self._clock.monotonic_s()
         backlogged = frozenset(
-            (party.user, party.priority)
+            (self._load.name(party), party.priority)
             for (party, model), waiting in self._backlog.items()
             if waiting and model in station.models
         )
@@ -211,7 +222,13 @@ class _Player:
         cost = self._load.cost(party)
         self._log.dispatches.append(
             Dispatch(
-                now_s, party.user, party.priority, action.node, now_s - sent_s, cost, backlogged
+                now_s,
+                self._load.name(party),
+                party.priority,
+                action.node,
+                now_s - sent_s,
+                cost,
+                backlogged,
             )
         )
         end_s = now_s + party.service_s * station.slowness

@@ -52,7 +52,7 @@ class Charging:
                     price = entry.cost
             amount = entry.charged = price / account.weight
             entry.charged_on, entry.charged_queue, entry.charged_account = node, queue, account
-            start = fairness.charge(queue, account, amount)
+            start = fairness.charge(queue, entry, amount)
             if len(entry.user.accounts) > 1:
                 charge_elsewhere(entry.user, queue, node, amount)
             shares.note_dispatch(node.shares, queue, start)
@@ -73,8 +73,6 @@ class Charging:
         if self._by_tokens:
             amount = tokens / entry.charged_account.weight
             self._correct_user(entry, node, amount)
-            if entry.charged + amount > entry.charged_queue.charge_max:
-                entry.charged_queue.charge_max = entry.charged + amount
         if entry.class_charged:
             rank = entry.queue.rank
             shares.correct_class(node.shares, rank, tokens / self._weights[rank])
@@ -104,7 +102,7 @@ class Charging:
     @staticmethod
     def _correct_user(entry: Entry, node: Node, amount: float) -> None:
         queue = entry.charged_queue
-        fairness.correct(queue, entry.charged_account, amount)
+        fairness.settle(queue, entry.charged_account, entry, amount)
         if len(entry.user.accounts) > 1:
             charge_elsewhere(entry.user, queue, node, amount)
 

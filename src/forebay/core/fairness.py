@@ -1,4 +1,4 @@
-"""Who is next inside one class and lane: start-time fair queueing between users.
+"""Who is next inside one class and lane: start-time fair queueing between users, and inside them.
 
 **Theory.** Each user has a counter: the service received so far, divided by the user's weight, in
 the virtual time of this queue. The user with the lowest counter is next; ties go to the oldest
@@ -21,6 +21,11 @@ is charged in every queue whose capacity it used (`charge_elsewhere`), so spread
 families buys nobody a second share. Debts made elsewhere are bounded: who joins stands at most
 one largest charge behind the clock: decision 2.
 
+**Conversations.** Those of one user take turns inside the user's: its account holds a queue of the
+same kind, with a clock of its own, and what a dispatch costs is charged at both levels. An account
+has one only once it has met two conversations; until then `lead` says where its only one stands.
+Of idle conversations at most `IDLE_MAX` are remembered, and none of a user with nothing unfinished.
+
 **Laziness.** Heap items are checked when they surface: counters and heads only move up between
 pushes (one that moves down is pushed afresh), so a stale item is met early and pushed again.
 Dead entries are dropped when met, and swept when they are more than half.
@@ -36,35 +41,77 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Final
 
 from forebay.core import retries
-from forebay.core.records import Account, ParkedLine
+from forebay.core.records import Account, ParkedLine, Turns
 
 if TYPE_CHECKING:
-    from forebay.core.records import Entry, Node, User, WaitQueue
+    from forebay.core.records import Entry, FairQueue, Node, User, WaitQueue
 
 SWEEP_SLACK: Final = 64
 """Dead items always tolerated, so that small heaps are never swept."""
+IDLE_MAX: Final = 64
+"""Conversations with nothing waiting that are remembered of a user in a queue."""
 
 
 def lives_in(entry: Entry, account: Account) -> bool:
     """Say whether an entry of an account's heap still waits there."""
-    return entry.state == "waiting" and entry.account is account
+    return entry.state == "waiting" and entry.account is (account.parent or account)
 
 
 def head_of(account: Account) -> Entry:
-    """Return the oldest live entry of an account; there must be one."""
-    entries = account.entries
+    """Return the live entry of an account that is next; there must be one."""
+    if account.turns is not None:
+        head = best(account.turns)
+        assert head is not None
+        return head
+    entries, owner = account.entries, account.parent or account
     while True:
         entry = entries[0][1]
-        if entry.state == "waiting" and entry.account is account:
+        if entry.state == "waiting" and entry.account is owner:
             return entry
         heappop(entries)
 
 
-def sweep(account: Account) -> None:
-    """Drop the dead of an account when they are more than half."""
-    if len(account.entries) > 2 * account.live + SWEEP_SLACK:
-        account.entries = [item for item in account.entries if lives_in(item[1], account)]
-        heapify(account.entries)
+def turn_of(account: Account, conversation: str, burst: float) -> Account:
+    """Return where a conversation stands: in its user's own account, while that has no other."""
+    turns = account.turns
+    if turns is None:
+        before = account.conversation
+        if before is None or (account.live == 0 and account.lead <= 0.0):
+            account.conversation = before = conversation  # nothing to remember of another one
+        if before == conversation:
+            return account
+        turns = _split(account, before, burst)
+    turn = turns.accounts.get(conversation)
+    if turn is None:
+        turn = Account(account.user, turns.clock - turns.burst, account.weight, account)
+        turns.accounts[conversation] = turn
+        _rest(turns, conversation)
+    return turn
+
+
+def _split(account: Account, conversation: str, burst: float) -> Turns:
+    """Let the conversations of a user take turns from now on; it had only this one."""
+    turns = account.turns = Turns(burst)
+    account.conversation = None
+    turn = Account(account.user, account.lead, account.weight, account)
+    turns.accounts[conversation] = turn
+    turns.charge_max = max(0.0, account.lead)
+    turn.entries, account.entries = account.entries, []
+    turn.live = account.live
+    if turn.live:
+        turns.backlogged = 1
+        _push(turns, turn, head_of(turn).seq)
+    else:
+        _rest(turns, conversation)
+    return turns
+
+
+def _rest(turns: Turns, conversation: str) -> None:
+    """Remember a conversation with nothing waiting; as a new one it would gain one charge."""
+    turns.idle[conversation] = None
+    if len(turns.idle) > IDLE_MAX:
+        longest = next(iter(turns.idle))
+        del turns.idle[longest], turns.accounts[longest]
 
 
 def account_of(queue: WaitQueue, user: User, weight: float) -> Account:
@@ -87,14 +134,27 @@ def change_weight(queue: WaitQueue, account: Account, weight: float) -> None:
 
 
 def join(queue: WaitQueue, entry: Entry) -> None:
-    """Add an entry, behind its user's older ones."""
+    """Add an entry, behind the older ones of its conversation."""
     entry.goes_first = False
-    account = entry.account
-    heappush(account.entries, (entry.seq, entry))
+    account, conversation = entry.account, entry.arrival.conversation
     if entry.price:
         queue.backlogs.join(account, entry.price, queue.pace.busy_s)
     queue.waiting += 1
     _count_size(queue, entry)
+    if account.conversation == conversation:
+        heappush(account.entries, (entry.seq, entry))
+    else:
+        turn = turn_of(account, conversation, queue.burst)
+        heappush(turn.entries, (entry.seq, entry))
+        if (turns := account.turns) is not None:
+            turns.idle.pop(conversation, None)
+            _count_in(turns, turn, entry)
+    _count_in(queue, account, entry)
+
+
+def _count_in(queue: FairQueue, account: Account, entry: Entry) -> None:
+    """Count a new entry of an account, and see to it that it is found when it is next."""
+    account.order = None
     if account.live == 0:
         queue.backlogged += 1
         account.counter = standing(queue, account)
@@ -102,7 +162,7 @@ def join(queue: WaitQueue, entry: Entry) -> None:
         _push(queue, account, entry.seq)
         return
     account.live += 1
-    if head_of(account) is entry:  # older than the rest: it came from a lower class
+    if head_of(account) is entry:
         _push(queue, account, entry.seq)
 
 
@@ -112,27 +172,6 @@ def rejoin(queue: WaitQueue, entry: Entry) -> None:
     retries.add(queue.returned, entry)
     queue.waiting += 1
     _count_size(queue, entry)
-
-
-def drop(queue: WaitQueue, entry: Entry) -> bool:
-    """Let an entry go, to its end or to another queue; return whether it is a retry."""
-    queue.waiting -= 1
-    if entry.size is not None:
-        queue.lane.times.by_size.leave(entry.size, queue.rank)
-        entry.size = None
-    if entry.goes_first:
-        retries.remove(queue.returned, entry)
-        return True
-    account = entry.account
-    account.live -= 1
-    if account.live == 0:
-        queue.backlogged -= 1
-        account.entries.clear()
-    else:
-        sweep(account)
-    if entry.price:
-        queue.backlogs.leave(account, entry.price)
-    return False
 
 
 def _count_size(queue: WaitQueue, entry: Entry) -> None:
@@ -146,7 +185,7 @@ def _count_size(queue: WaitQueue, entry: Entry) -> None:
         sizes.join(size, queue.rank)
 
 
-def best(queue: WaitQueue) -> Entry | None:
+def best(queue: FairQueue) -> Entry | None:
     """Return the entry that is next, retries aside, or None when none waits."""
     heap = queue.heap
     while heap:
@@ -185,25 +224,60 @@ def next_for(queue: WaitQueue, node: Node, but: frozenset[str]) -> Entry | None:
 
 
 def take(queue: WaitQueue, entry: Entry) -> None:
-    """Take an entry out: the head of the best account, or a retry."""
+    """Take an entry out, wherever it stands: to a node, to its end, or to another queue."""
     queue.waiting -= 1
     if entry.size is not None:
         queue.lane.times.by_size.leave(entry.size, queue.rank)
     if entry.goes_first:
         retries.remove(queue.returned, entry)
         return
-    account = entry.account
-    heappop(account.entries)
-    account.live -= 1
-    if account.live == 0:
-        queue.backlogged -= 1
-        account.entries.clear()
+    account, turns = entry.account, entry.account.turns
+    if turns is not None:
+        conversation = entry.arrival.conversation
+        turn = turns.accounts[conversation]
+        while turn.entries and not lives_in(turn.entries[0][1], turn):
+            heappop(turn.entries)
+        _leave(turns, turn, entry)
+        if turn.live == 0:
+            _rest(turns, conversation)
+    _leave(queue, account, entry)
+    if turns is not None and account.live:
+        _push(queue, account, head_of(account).seq)  # it may be older than the last one was
     if entry.price:
         queue.backlogs.leave(account, entry.price)
 
 
-def charge(queue: WaitQueue, account: Account, amount: float) -> float:
-    """Charge a dispatch; return the counter before it, which is where the clock now is."""
+def _leave(queue: FairQueue, account: Account, entry: Entry) -> None:
+    """Count one entry of an account less; one that is not at its head is left there for dead."""
+    account.order = None
+    account.live -= 1
+    entries = account.entries
+    if account.live == 0:
+        queue.backlogged -= 1
+        entries.clear()
+    elif entries and entries[0][1] is entry:
+        heappop(entries)
+    elif len(entries) > 2 * account.live + SWEEP_SLACK:
+        account.entries = [item for item in entries if lives_in(item[1], account)]
+        heapify(account.entries)
+
+
+def charge(queue: WaitQueue, entry: Entry, amount: float) -> float:
+    """Charge a dispatch to its user, and to its conversation there.
+
+    Returns the user's counter before it, which is where the clock now is.
+    """
+    account, conversation = entry.account, entry.arrival.conversation
+    if account.conversation == conversation:
+        account.lead = amount if account.lead >= 0.0 else account.lead + amount
+    elif (turn := turn_of(account, conversation, queue.burst)) is account:
+        account.lead = amount
+    elif account.turns is not None:
+        _charge(account.turns, turn, amount)
+    return _charge(queue, account, amount)
+
+
+def _charge(queue: FairQueue, account: Account, amount: float) -> float:
     start = account.counter
     floor = queue.clock - queue.burst
     if start < floor:
@@ -216,8 +290,24 @@ def charge(queue: WaitQueue, account: Account, amount: float) -> float:
     return start
 
 
-def standing(queue: WaitQueue, account: Account | None) -> float:
-    """Return the counter with which a user waits here, or would if it joined now.
+def settle(queue: WaitQueue, account: Account, entry: Entry, amount: float) -> None:
+    """Correct what a dispatch was charged to its user, and to its conversation."""
+    turns, charged = account.turns, entry.charged + amount
+    if charged > queue.charge_max:
+        queue.charge_max = charged
+    if turns is None:
+        lead = account.lead + amount
+        account.lead = lead if lead > -queue.burst else -queue.burst
+    elif (turn := turns.accounts.get(entry.arrival.conversation)) is not None:
+        account.order = None
+        if charged > turns.charge_max:
+            turns.charge_max = charged
+        correct(turns, turn, amount)
+    correct(queue, account, amount)
+
+
+def standing(queue: FairQueue, account: Account | None) -> float:
+    """Return the counter with which an account waits here, or would if it joined now.
 
     Who joins has banked no credit, and at most one largest charge of debt.
     """
@@ -231,7 +321,7 @@ def standing(queue: WaitQueue, account: Account | None) -> float:
     return counter if counter > floor else floor
 
 
-def correct(queue: WaitQueue, account: Account, amount: float) -> None:
+def correct(queue: FairQueue, account: Account, amount: float) -> None:
     """Add to an account, or give back (never below the clock less the burst)."""
     counter = account.counter + amount
     floor = queue.clock - queue.burst
@@ -240,7 +330,7 @@ def correct(queue: WaitQueue, account: Account, amount: float) -> None:
         _push(queue, account, head_of(account).seq)
 
 
-def _push(queue: WaitQueue, account: Account, seq: int) -> None:
+def _push(queue: FairQueue, account: Account, seq: int) -> None:
     heap = queue.heap
     if len(heap) > 2 * queue.backlogged + SWEEP_SLACK:
         queue.heap = heap = [i for i in heap if i[2] == i[3].push and i[3].live]

@@ -1,7 +1,8 @@
 """A ticket's position: how many of its lane would run before it if nothing more arrived.
 
 In strict order everything of a higher class in the lane runs first; inside the class each user's
-entries have start tags `counter, counter + charge, ...` and run in the order of those tags.
+entries have start tags `counter, counter + charge, ...` and run in the order of those tags; so do
+the conversations of a user, inside its turns.
 
 A newcomer is the youngest, so that counting takes one division per user; above `EXACT_MAX` waiting
 entries, in weighted order, and where costs differ, it is an approximation.
@@ -10,20 +11,19 @@ entries, in weighted order, and where costs differ, it is an approximation.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from itertools import accumulate
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from forebay.core import retries
 from forebay.core.fairness import head_of, lives_in, standing
 from forebay.core.lanes import waiting_above
-from forebay.core.records import Order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from forebay.core.events import Arrived
     from forebay.core.options import Options
-    from forebay.core.records import Account, Entry, ParkedLine, WaitQueue
+    from forebay.core.records import Account, Entry, FairQueue, ParkedLine, WaitQueue
     from forebay.core.waits import Place
 
 EXACT_MAX: Final = 1000
@@ -32,22 +32,24 @@ ORDER_MIN: Final = 64
 
 
 def newcomer_place(
-    queue: WaitQueue, account: Account | None, weight: float, options: Options
+    queue: WaitQueue, account: Account | None, arrival: Arrived, options: Options
 ) -> Place:
     """Return where an entry would stand that joined now; None is the account of a new user."""
     counter = standing(queue, account)
     if account is None:
         return _place(queue, None, 0, 0.0, counter, options)
-    own = account.owed
-    return _place(queue, account, account.live, own, counter + own / weight, options)
+    older, own = _own_ahead(queue, account, arrival.conversation)
+    return _place(queue, account, older, own, counter + own / arrival.weight, options)
 
 
 def refused_place(
-    queue: WaitQueue, account: Account | None, weight: float, options: Options
+    queue: WaitQueue, account: Account | None, arrival: Arrived, options: Options
 ) -> Place:
     """Return about where one would stand that finds no room: in O(log), it may come at any rate."""
-    older, own = (account.live, account.owed) if account is not None else (0, 0.0)
-    distance = standing(queue, account) + own / weight - queue.clock
+    older, own = 0, 0.0
+    if account is not None:
+        older, own = _own_ahead(queue, account, arrival.conversation, exact_max=0)
+    distance = standing(queue, account) + own / arrival.weight - queue.clock
     ahead = queue.waiting
     if options.fairness != "fifo" and queue.backlogs.owed > 0.0:
         others = queue.backlogs.entries_before(distance, account, ahead)
@@ -60,8 +62,7 @@ def refused_place(
 def youngest_place(entry: Entry, options: Options) -> Place:
     """Return where an entry stands that has just joined."""
     account = entry.account
-    older = account.live - 1
-    own = account.owed - entry.price if older else 0.0
+    older, own = _own_ahead(entry.queue, account, entry.arrival.conversation, entry)
     tag = account.counter + own / account.weight
     return _place(entry.queue, account, older, own, tag, options)
 
@@ -77,10 +78,10 @@ def exact_place(
     if entry.goes_first:
         ahead = retries.ahead_of(queue.returned, entry)
         return ahead + _ahead_in_other_classes(queue, ahead, options), 0.0, 0.0, None
-    older, own = _before(account, entry.seq)
+    older, own = _before(entry, charge)
     tag = account.counter + own / account.weight
     if queue.waiting <= EXACT_MAX:
-        ahead = queue.returned.count + _ahead_by_tags(queue, entry, charge)
+        ahead = queue.returned.count + in_turn(queue, charge).index(entry)
     elif options.fairness == "fifo":
         first = min(head_of(account).seq for account in _backlogged(queue))
         passed = (entry.seq - first) / max(1, newest - first)
@@ -97,7 +98,7 @@ def parked_before(
     """Return how many of its line come before a parked entry."""
     if youngest or line.waiting > EXACT_MAX:
         return line.waiting - 1
-    return _ahead_by_tags(line, entry, charge)
+    return in_turn(line, charge).index(entry)
 
 
 def ahead_of_parked(entry: Entry, before: int, options: Options) -> int:
@@ -130,7 +131,7 @@ def _place(
     return ahead, distance, own, account
 
 
-def _backlogged(queue: WaitQueue) -> Iterator[Account]:
+def _backlogged(queue: FairQueue) -> Iterator[Account]:
     return (account for _, _, push, account in queue.heap if push == account.push and account.live)
 
 
@@ -149,18 +150,65 @@ def _others_ahead(queue: WaitQueue, mine: Account | None, tag: float) -> int:
     return ahead
 
 
-def _ahead_by_tags(queue: WaitQueue, entry: Entry, charge: Callable[[Entry], float]) -> int:
-    tags: list[tuple[float, int]] = []
-    mine = (0.0, 0)
+def in_turn(queue: FairQueue, charge: Callable[[Entry], float]) -> list[Entry]:
+    """Return the live entries in the order in which they run if nothing more comes."""
+    places: list[tuple[tuple[float, int], Entry]] = []
     for account in _backlogged(queue):
-        tag = account.counter
-        live = [(seq, other) for seq, other in account.entries if lives_in(other, account)]
-        for seq, other in sorted(live, key=lambda item: item[0]):
-            if other is entry:
-                mine = (tag, seq)
-            tags.append((tag, seq))
-            tag += charge(other) / account.weight
-    return sum(1 for place in tags if place < mine)
+        weight = (account.parent or account).weight
+        tag, place = account.counter, (account.counter, -1)
+        for entry in _own_in_turn(account, charge):
+            place = max(place, (tag, entry.seq))  # what is free may be older than who goes before
+            places.append((place, entry))
+            tag += charge(entry) / weight
+    places.sort(key=itemgetter(0))
+    return [entry for _, entry in places]
+
+
+def _own_in_turn(account: Account, charge: Callable[[Entry], float]) -> list[Entry]:
+    if account.turns is not None:
+        return in_turn(account.turns, charge)
+    live = [item for item in account.entries if lives_in(item[1], account)]
+    return [entry for _, entry in sorted(live)]
+
+
+def _own_ahead(
+    queue: WaitQueue,
+    account: Account,
+    conversation: str,
+    joined: Entry | None = None,
+    exact_max: int = EXACT_MAX,
+) -> tuple[int, float]:
+    """Return how many entries of its user go before a newcomer, and what they cost.
+
+    `joined` is the newcomer, where it stands among them already.
+    """
+    live, owed = account.live, account.owed
+    if joined is not None:
+        live, owed = live - 1, owed - joined.price
+    turns = account.turns
+    if live == 0 or (turns is None and account.conversation == conversation):
+        return live, owed if live else 0.0
+    each = owed / live
+    if turns is None:
+        older = _passed(-queue.burst - account.lead, live, each / account.weight)
+        return older, older * each
+    mine = turns.accounts.get(conversation)
+    older = mine.live - (joined is not None) if mine is not None else 0
+    if live > exact_max:
+        older = min(live, (older + 1) * turns.backlogged - 1)
+        return older, older * each
+    tag = standing(turns, mine) + older * each / account.weight
+    for other in _backlogged(turns):
+        if other is not mine:
+            older += _passed(tag - other.counter, other.live, each / account.weight)
+    return older, older * each
+
+
+def _passed(distance: float, live: int, each: float) -> int:
+    """Count those of an account that go before a newcomer's tag, from its counter on."""
+    if distance < 0.0:
+        return 0
+    return min(live, int(distance / each) + 1) if each > 0.0 else live
 
 
 def _ahead_in_other_classes(queue: WaitQueue, own: int, options: Options) -> int:
@@ -176,21 +224,19 @@ def _ahead_in_other_classes(queue: WaitQueue, own: int, options: Options) -> int
     )
 
 
-def _before(account: Account, seq: int) -> tuple[int, float]:
-    """Return how many live entries of an account are older, and what these cost.
+def _before(entry: Entry, charge: Callable[[Entry], float]) -> tuple[int, float]:
+    """Return how many of its user's entries go before one, and what these cost.
 
     Who asks about one entry is likely to ask about others, as a list of requests does: of a
     long backlog the order is kept until it changes.
     """
+    account = entry.account
     order = account.order
-    key = (account.live, len(account.entries), account.owed, account.counter)
-    if order is None or order.key != key:
-        live = sorted(
-            (seq, entry.price) for seq, entry in account.entries if lives_in(entry, account)
-        )
-        costs = [0.0, *accumulate(price for _, price in live)]
-        order = Order(key, [seq for seq, _ in live], costs)
+    if order is None:
+        order, own = {}, 0.0
+        for older, other in enumerate(_own_in_turn(account, charge)):
+            order[other] = older, own
+            own += other.price
         if account.live >= ORDER_MIN:
             account.order = order
-    place = bisect_left(order.seqs, seq)
-    return place, order.costs[place]
+    return order[entry]

@@ -283,7 +283,7 @@ class Rates:
             return False
         was_parked = claim.parked
         if was_parked:
-            fairness.drop(line, entry)
+            fairness.take(line, entry)
             self._count_parked(entry, claim, now_s, parked=False)
         self._close_line(entry, claim, line)
         return was_parked
@@ -329,7 +329,7 @@ class Rates:
         entry.account = account = _account_in(line, entry.user, entry.arrival.weight)
         if line.offer is entry:  # it did not start after all
             line.offer = None
-            fairness.correct(line, account, -entry.price / account.weight)
+            fairness.settle(line, account, entry, -entry.price / account.weight)
         claim.line = line
         fairness.join(line, entry)
         self._count_parked(entry, claim, now_s, parked=True)
@@ -342,7 +342,7 @@ class Rates:
         """Let the head of a line stand in its queue again, at its old place."""
         claim, queue = _claim(entry), line.queue
         fairness.take(line, entry)
-        fairness.charge(line, entry.account, entry.price / entry.account.weight)
+        fairness.charge(line, entry, entry.price / entry.account.weight)
         line.offer = entry
         self._count_parked(entry, claim, now_s, parked=False)
         entry.account = fairness.account_of(queue, entry.user, entry.arrival.weight)

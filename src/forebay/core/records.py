@@ -16,17 +16,14 @@ from forebay.core.estimates import ServiceTimes
 from forebay.core.pace import Pace
 from forebay.core.prefixes import PrefillTime, PrefixCache
 from forebay.core.promises import Promises
-from forebay.core.speeds import Work
 
 if TYPE_CHECKING:
-    from forebay.core.actions import WhyBetter
     from forebay.core.backlogs import Cell
     from forebay.core.buckets import Bucket
     from forebay.core.cache_room import CacheRoom
     from forebay.core.events import Arrived
     from forebay.core.options import KeyLimits
     from forebay.core.sizes import Size
-    from forebay.core.speeds import Speed
     from forebay.core.states import State
 
 NEVER_S: Final = float("inf")
@@ -49,38 +46,32 @@ class User:
 
 
 class Account:
-    """One user's standing in one queue."""
+    """One user's standing in one queue, or that of one of its conversations."""
 
     __slots__ = (
-        "came", "cell", "counter", "entries", "live", "order", "origin_s", "owed", "push", "user",
-        "weight",
+        "came", "cell", "conversation", "counter", "entries", "lead", "live", "order", "origin_s",
+        "owed", "parent", "push", "turns", "user", "weight",
     )  # fmt: skip
 
-    def __init__(self, user: User, counter: float, weight: float) -> None:
+    def __init__(
+        self, user: User, counter: float, weight: float, parent: Account | None = None
+    ) -> None:
         self.user = user
         self.counter = counter  # service over weight, in the queue's virtual time
         self.weight = weight
+        self.parent = parent  # the user's, where this is a conversation's
         self.entries: list[tuple[int, Entry]] = []  # heap by seq; may hold dead ones
-        self.live = 0  # entries of this heap that still wait
+        self.live = 0  # entries that still wait, of all its conversations
+        self.turns: Turns | None = None  # where these stand instead, once there are two
+        self.conversation: str | None = ""  # the only one, until then
+        self.lead = 0.0  # ... and where it stands, less the clock that its turns would have
         self.owed = 0.0  # the cost of these, before weights
         self.cell: Cell | None = None  # where that is counted; None while it is 0
         self.came = 0.0  # the cost of what came lately, weighed by time since `origin_s`
         self.origin_s = 0.0
         self.push = 0  # the number of its current item in the queue's heap; older ones are stale
-        self.order: Order | None = None  # of a long backlog, as it was when last asked for
-
-
-class Order:
-    """The live entries of an account, the oldest first."""
-
-    __slots__ = ("costs", "key", "seqs")
-
-    def __init__(
-        self, key: tuple[int, int, float, float], seqs: list[int], costs: list[float]
-    ) -> None:
-        self.key = key  # what differs once it is out of date
-        self.seqs = seqs
-        self.costs = costs  # of all before each
+        self.order: dict[Entry, tuple[int, float]] | None = None
+        """Of a long backlog: how many go before each, and what these cost; None once it changed."""
 
 
 class FirstInLine:
@@ -93,27 +84,47 @@ class FirstInLine:
         self.count = 0
 
 
-class WaitQueue:
-    """What waits in one class and lane: one heap of users by counter, each with its entries."""
+class FairQueue:
+    """Accounts that take turns: a heap of them by counter, each with its entries."""
 
-    __slots__ = (
-        "backlogged", "backlogs", "burst", "charge_max", "clock", "ended", "heap", "lane", "pace",
-        "promises", "pushes", "rank", "returned", "running", "unserved_since_s", "waiting",
-    )  # fmt: skip
+    __slots__ = ("backlogged", "burst", "charge_max", "clock", "heap", "pushes")
 
-    def __init__(self, lane: Lane, rank: int, burst: float) -> None:
-        self.lane = lane
-        self.rank = rank
+    def __init__(self, burst: float) -> None:
         self.burst = burst
         self.clock = 0.0  # V; never runs backwards
         self.heap: list[tuple[float, int, int, Account]] = []  # counter, head seq, push, account
         self.pushes = 0  # the number of the last item pushed
         self.backlogged = 0  # accounts with something live
+        self.charge_max = 0.0  # the largest charge made here
+
+
+class Turns(FairQueue):
+    """The conversations of one user in one queue."""
+
+    __slots__ = ("accounts", "idle")
+
+    def __init__(self, burst: float) -> None:
+        super().__init__(burst)
+        self.accounts: dict[str, Account] = {}  # by conversation
+        self.idle: dict[str, None] = {}  # those with nothing waiting, the longest idle first
+
+
+class WaitQueue(FairQueue):
+    """What waits in one class and lane; its users take turns."""
+
+    __slots__ = (
+        "backlogs", "ended", "lane", "pace", "promises", "rank", "returned", "running",
+        "unserved_since_s", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, lane: Lane, rank: int, burst: float) -> None:
+        super().__init__(burst)
+        self.lane = lane
+        self.rank = rank
         self.waiting = 0  # live entries, returned ones included
         self.returned = FirstInLine()
         self.running = 0
         self.ended = 0  # runs, however they ended
-        self.charge_max = 0.0  # the largest charge made here
         self.unserved_since_s = 0.0  # when it became non-empty, or was last served
         self.pace = Pace()
         self.backlogs = Backlogs()
@@ -138,7 +149,7 @@ class Lane:
 
     __slots__ = (
         "demand", "family", "guests", "is_up", "model", "nodes", "parked", "prefill", "queues",
-        "resting", "running", "slots", "speeds", "strict", "times", "unfinished", "work",
+        "resting", "running", "slots", "strict", "times", "unfinished",
     )  # fmt: skip
 
     def __init__(
@@ -159,8 +170,6 @@ class Lane:
         self.demand = Demand()
         self.times = ServiceTimes(ranks)
         self.prefill = PrefillTime()
-        self.work = Work()
-        self.speeds: dict[str, Speed] = {}  # of the nodes that were measured
 
 
 class Load:
@@ -190,11 +199,11 @@ class Node:
     """One backend server."""
 
     __slots__ = (
-        "away_since_s", "broken_off", "families", "gpu_load", "held", "holds_all", "idle",
-        "idle_at_s", "is_new", "lanes", "leases", "left_at_s", "lent", "load_is_told", "load_s",
-        "loaded", "loaded_max", "loads", "loads_measured", "models", "name", "on_trial", "prefixes",
-        "ready_at_s", "removed", "rest_until_s", "room", "seq", "shares", "slots", "state",
-        "strikes", "swap_rank", "swap_target", "swap_victim", "used_at", "wake_s",
+        "away_since_s", "broken_off", "families", "gpu_load", "held", "holds_all", "is_new",
+        "lanes", "leases", "left_at_s", "lent", "load_is_told", "load_s", "loaded", "loaded_max",
+        "loads", "loads_measured", "models", "name", "on_trial", "prefixes", "ready_at_s",
+        "removed", "rest_until_s", "room", "seq", "shares", "slots", "state", "strikes",
+        "swap_rank", "swap_target", "swap_victim", "used_at", "wake_s",
     )  # fmt: skip
 
     def __init__(self, name: str, seq: int, ranks: int) -> None:
@@ -232,26 +241,8 @@ class Node:
         self.swap_rank = 0  # for the sake of this class
         self.shares = Shares(ranks)
         self.prefixes = PrefixCache()
-        self.held: dict[Entry, None] = {}  # that wait for it, though others are free
-        self.idle = 1.0  # the share of its slots that was free, over minutes
-        self.idle_at_s = 0.0  # up to when that was counted
+        self.held: dict[Entry, None] = {}  # that wait for it, because of its cache
         self.room: CacheRoom | None = None  # in its key-value cache; None where it does not say
-
-
-class Hold:
-    """A node that an entry waits for because it would end sooner there than where it may start."""
-
-    __slots__ = ("gain_s", "kept_off", "node", "times_as_fast", "until_s", "why")
-
-    def __init__(
-        self, node: Node, why: WhyBetter, gain_s: float, times_as_fast: float, until_s: float
-    ) -> None:
-        self.node = node
-        self.why = why
-        self.gain_s = gain_s
-        self.times_as_fast = times_as_fast
-        self.until_s = until_s
-        self.kept_off = NOWHERE  # the nodes that it may not start on meanwhile
 
 
 class KeyRate:
@@ -307,8 +298,8 @@ class Entry:
     __slots__ = (
         "account", "arrival", "attempt", "cached_tokens", "charged",
         "charged_account", "charged_on", "charged_queue", "claim", "class_charged", "cost",
-        "counted", "deadline_s", "excluded", "goes_first", "guest", "held_until_s", "hold",
-        "id", "joins_load", "kind", "lent", "node", "others", "p50_s", "prefix", "price",
+        "counted", "deadline_s", "excluded", "goes_first", "guest", "held_from", "held_on",
+        "held_until_s", "id", "joins_load", "kind", "lent", "node", "p50_s", "prefix", "price",
         "promised_in", "promotes_at_s", "promotes_in_s", "queue", "queued", "raw_s", "revoked",
         "room", "seq", "since_s", "size", "state", "unreached", "user", "wait_left_s", "waited_s",
     )  # fmt: skip
@@ -338,9 +329,9 @@ class Entry:
         self.excluded = NOWHERE  # nodes that failed it, or that its owner does not reach
         self.unreached = NOWHERE  # the latter of these
         self.cached_tokens = 0  # of its prompt, where it runs or ran last
-        self.others = 0.0  # that ran on its node when it started there
-        self.hold: Hold | None = None  # what it waits for, though a node is free
-        self.held_until_s = 0.0  # when its first hold was to end; 0 before it was held
+        self.held_on: Node | None = None  # waits for this one, because of its cache
+        self.held_from = NOWHERE  # nodes that it is kept off meanwhile
+        self.held_until_s = 0.0  # valid while it is held; not 0 once it has been
         self.goes_first = False  # whether it stands, or stood last, before all others of its queue
         self.wait_left_s = 0.0  # what is left of its waiting time; the clock stops while it runs
         self.deadline_s = 0.0  # valid while waiting

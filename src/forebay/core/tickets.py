@@ -56,11 +56,10 @@ def total_wait_s(entry: Entry, now_s: float) -> float:
 
 def forget_hold(entry: Entry) -> None:
     """Let an entry run on the nodes again that it was kept off for the sake of another."""
-    hold = entry.hold
-    if hold is not None:
-        entry.hold = None
-        hold.node.held.pop(entry, None)
-        entry.excluded -= hold.kept_off
+    if entry.held_on is not None:
+        entry.held_on.held.pop(entry, None)
+        entry.held_on = None
+        entry.excluded -= entry.held_from
 
 
 class Book:
@@ -204,7 +203,7 @@ class Book:
         """Take a slot of the node for an entry, even beyond its slots."""
         queue = entry.queue
         self.seq += 1
-        nodes.take_lease(node, entry, queue.lane.model, self.seq, self.now_s)
+        nodes.take_lease(node, entry, queue.lane.model, self.seq)
         if node.on_trial:
             self.cluster.count_trial(node, queue.lane.model)
         if node.room is not None:
@@ -223,7 +222,7 @@ class Book:
         node = entry.node
         if node is None:
             raise InvariantBroken(f"{entry.id} holds no lease")
-        nodes.give_lease_back(node, entry, self.now_s)
+        nodes.give_lease_back(node, entry)
         if node.on_trial:
             self.cluster.count_trial(node, entry.queue.lane.model)
         if node.room is not None:
@@ -310,7 +309,9 @@ class Book:
         claim = entry.claim
         parked = claim is not None and self.rates.leave_line(entry, claim, self.now_s)
         self.dequeue(entry)
-        returned = not parked and fairness.drop(entry.queue, entry)
+        returned = not parked and entry.goes_first
+        if not parked:
+            fairness.take(entry.queue, entry)
         self.lines.note_leave(entry.queue)
         entry.queue = queue
         entry.account = account_of(queue, entry.user, entry.arrival.weight)
@@ -348,7 +349,7 @@ class Book:
             self.dequeue(entry)
             claim = entry.claim
             if claim is None or not claim.parked:
-                fairness.drop(queue, entry)
+                fairness.take(queue, entry)
             if claim is not None:
                 self.rates.leave(entry, claim, self.now_s)
             forget_hold(entry)
@@ -404,7 +405,7 @@ class Book:
         """Take an entry out of its queue and of the count, to start it."""
         queue = entry.queue
         fairness.take(queue, entry)
-        if entry.hold is not None:
+        if entry.held_on is not None:
             forget_hold(entry)
         self.lines.note_leave(queue)
         self.dequeue(entry)

@@ -11,8 +11,9 @@ class Users:
     An idle user whose counters are all at or below the clock is the same as a new one and is
     forgotten at once. The others are ahead of the clock by what they were served last; at most
     `idle_max` of those are kept, the longest idle are forgotten first: what such a user gains is
-    at most one charge, and memory stays bounded under any number of invented names. Of as many that
-    were forgotten and had waited, each queue knows how much they send.
+    at most one charge, and memory stays bounded under any number of invented names. Nothing is
+    kept of an idle user's conversations. Of as many that were forgotten and had waited, each queue
+    knows how much they send.
     """
 
     __slots__ = ("_idle", "_known", "idle_max")
@@ -49,6 +50,8 @@ class Users:
                 del accounts[queue]
                 if account.came:
                     queue.backlogs.remember(user.name, account, self.idle_max)
+            else:
+                account.turns, account.lead = None, 0.0
         if accounts:
             self._idle[user.name] = None
             while len(self._idle) > self.idle_max:

@@ -36,12 +36,11 @@ async def turn(rig: Rig, name: str, turns: int, system: str = SYSTEM) -> str:
 
 
 async def answering_nodes(rig: Rig, count: int, slots: int) -> list[FakeNode]:
-    """Start a gateway before nodes that answer at once, after a first request of a second."""
+    """Start a gateway before nodes that answer at once."""
     nodes = [await rig.node(slots=slots) for _ in range(count)]
-    await rig.start(*nodes)
     for node in nodes:
-        await rig.measure(node, 1.0)
         node.automatic = lambda call: call.answer(OK)
+    await rig.start(*nodes)
     return nodes
 
 

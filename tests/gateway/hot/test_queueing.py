@@ -328,3 +328,19 @@ async def test_requests_on_one_connection_are_answered_one_after_the_other(rig: 
     await first.answer({"choices": [0]})
     await (await node.next_call()).answer({"choices": [1]})
     assert [(await client.reply()).json["choices"] for _ in range(2)] == [[0], [1]]
+
+
+async def test_ten_subagents_of_one_session_do_not_hold_back_its_main_thread(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    _, running = await rig.run(node, user="ann")
+    for agent in range(10):
+        headers = {"x-forebay-session": f"agent{agent}"}
+        await rig.line_up(3, user="ann", headers=headers, prompt=f"subagent {agent}")
+    headers = {"x-forebay-session": "main", "x-request-id": "main"}
+    await rig.line_up(1, user="ann", headers=headers, prompt="the main thread")
+    assert (await rig.get("/v1/queue/main")).json["position"] == 11
+    for _ in range(11):
+        await running.answer(OK)
+        running = await node.next_call()
+    assert b"the main thread" in running.body

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import cycle
+from random import Random
 from typing import TYPE_CHECKING
 
 from forebay.core.events import Arrived, Cancelled, Inspected, Revoked
@@ -15,7 +16,6 @@ from forebay.testing.simulation.arrivals import Backlog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from random import Random
 
     from forebay.testing.simulation.scenario import ClientPlan
     from forebay.testing.simulation.stage import SimulationStage
@@ -48,6 +48,8 @@ class SimulatedClient:
         self._cycle = cycle(plan.models)
         self._times: Iterator[float] = iter(())
         self._until_s = 0.0
+        self._talks = Random(plan.user)
+        """Of its own, so that all else is drawn alike, whichever conversations there are."""
 
     def start(self, until_s: float) -> None:
         """Begin to send, and stop at `until_s`."""
@@ -104,6 +106,7 @@ class SimulatedClient:
             job=job,
             key=plan.key,
             key_running_max=plan.key_running_max,
+            conversation=self._next_conversation(),
         )
         return SentRequest(
             arrived=arrived,
@@ -112,6 +115,10 @@ class SimulatedClient:
             vanish_share=random.random() if self._chance(plan.vanish_rate) else None,
             vanishes_on_grant=self._chance(plan.vanish_on_grant_rate),
         )
+
+    def _next_conversation(self) -> str:
+        number = self.plan.conversations
+        return f"talk{self._talks.randrange(number)}" if number > 1 else ""
 
     def _plan_interference(self, ask: SentRequest) -> None:
         plan, request_id, post = self.plan, ask.arrived.id, self._stage.post

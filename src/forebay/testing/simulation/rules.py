@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from forebay.testing.simulation.mirror import Mirror, SeenNode, SeenTicket
 
 MINUTE_S = 60.0
+PASSED_MAX = 2
+"""Turns of another conversation beside one that waits: each is at most one turn ahead."""
 TOLERANCE_S = 1e-6
 """Sums of floats differ in their last digits; no duration of interest is this short."""
 
@@ -75,22 +77,19 @@ def _nobody_is_passed_over(
         return
     for rival in rivals:
         if rival.lane == ticket.lane and rival.rank == ticket.rank and not options.aging_s:
-            assert not _was_first(rival, ticket, options) or mirror.is_held(rival), (
+            assert not _was_first(rival, ticket, options), (
                 f"{ticket.arrived.id} starts before {rival.arrived.id}, whose turn it was"
             )
+    _conversations_take_turns(options, ticket, rivals)
     if node.swaps:  # the swap rule orders lanes; inside a lane, classes keep their order
         rivals = [rival for rival in rivals if rival.lane == ticket.lane]
     if ticket.arrived.job:
-        live = next(
-            (one.arrived.id for one in rivals if not one.arrived.job and not mirror.is_held(one)),
-            None,
-        )
+        live = next((rival.arrived.id for rival in rivals if not rival.arrived.job), None)
         assert live is None, f"job {ticket.arrived.id} starts while {live} waits"
     elif options.class_order == "strict":
         least = _rank_at_best(ticket, options, mirror.now_s)
         for rival in rivals:
-            before = _rank_at_worst(rival, options, mirror.now_s) < least
-            assert rival.arrived.job or not before or mirror.is_held(rival), (
+            assert rival.arrived.job or _rank_at_worst(rival, options, mirror.now_s) >= least, (
                 f"{ticket.arrived.id} starts while {rival.arrived.id} of a higher class waits"
             )
 
@@ -99,14 +98,43 @@ def _was_first(rival: SeenTicket, ticket: SeenTicket, options: Options) -> bool:
     """Say whether a rival of the same class and lane should have gone first.
 
     Returned ones come before all others, the oldest first (invariant 9); the others in order of
-    arrival where one user, or everybody, is served first come, first served (invariant 14).
+    arrival where one conversation, or everybody, is served first come, first served (invariant 14).
     """
     if rival.arrived.job != ticket.arrived.job:
         return False
     if rival.returned != ticket.returned:
         return rival.returned
-    in_order = rival.arrived.user == ticket.arrived.user or options.fairness == "fifo"
+    one_talk = _talk_of(rival) == _talk_of(ticket)
+    in_order = one_talk or options.fairness == "fifo"
     return rival.order < ticket.order and (in_order or rival.returned)
+
+
+def _talk_of(ticket: SeenTicket) -> tuple[str, str]:
+    return ticket.arrived.user, ticket.arrived.conversation
+
+
+def _conversations_take_turns(
+    options: Options, ticket: SeenTicket, rivals: list[SeenTicket]
+) -> None:
+    """Check that nobody's conversation is passed by another of the same user for a third time."""
+    arrived = ticket.arrived
+    if options.fairness != "round_robin" or options.aging_s or options.burst:
+        return
+    if ticket.attempt or (arrived.job and arrived.key_running_max):
+        return
+    heads: dict[str, SeenTicket] = {}
+    for rival in rivals:
+        same = rival.lane == ticket.lane and rival.rank == ticket.rank and not rival.attempt
+        if same and rival.arrived.user == arrived.user and rival.arrived.job == arrived.job:
+            head = heads.setdefault(rival.arrived.conversation, rival)
+            if rival.order < head.order:
+                heads[rival.arrived.conversation] = rival
+    heads.pop(arrived.conversation, None)
+    for head in heads.values():
+        head.passed[arrived.conversation] += 1
+        assert head.passed[arrived.conversation] <= PASSED_MAX, (
+            f"{arrived.id} is the third of its conversation to pass {head.arrived.id}"
+        )
 
 
 def _rank_at_best(ticket: SeenTicket, options: Options, now_s: float) -> int:
@@ -134,7 +162,7 @@ def no_slot_is_idle(mirror: Mirror) -> None:
     for node in mirror.nodes.values():
         if not node.is_usable(mirror.now_s):
             continue
-        waiting = [one for one in mirror.waits_for(node) if not mirror.is_held(one)]
+        waiting = list(mirror.waits_for(node))
         if waiting and node.swaps:
             hot = {lease.arrived.model for lease in node.leases.values()}
             if any(ticket.arrived.model not in hot for ticket in waiting):

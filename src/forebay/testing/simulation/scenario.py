@@ -90,6 +90,8 @@ class ClientPlan:
     job_rate: float = 0.0
     """Is background work: outside the key's cap, no limit on waiting."""
     affinity_rate: float = 0.0
+    conversations: int = 1
+    """Its requests belong to one of so many; one is not named."""
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,16 @@ def random_scenario(seed: int) -> Scenario:
     True
     """
     scenario = _Draw(Random(f"{seed}/scenario")).scenario(f"make sim SEED={seed}")
+    scenario = _with_conversations(scenario, Random(f"{seed}/conversations"))
     return _with_rates(scenario, Random(f"{seed}/rates"))
+
+
+def _with_conversations(scenario: Scenario, random: Random) -> Scenario:
+    """Let half of the clients hold several conversations at once."""
+    clients = [
+        replace(client, conversations=random.choice((1, 1, 2, 5))) for client in scenario.clients
+    ]
+    return replace(scenario, clients=tuple(clients))
 
 
 def _with_rates(scenario: Scenario, random: Random) -> Scenario:
