@@ -170,7 +170,7 @@ class Arrivals:
         """Refuse it, or let it wait, because of the limits of its key; False: it is within them."""
         book, cap = self._book, arrival.key_running_max
         if cap and not (arrival.job or arrival.patient):
-            room = book.rates.capped.get(arrival.key)
+            room = book.paced.get(arrival.key)
             if room is not None and room.held >= cap:
                 self.refuse(arrival, "user_queue_full", lane)
                 return True
@@ -340,7 +340,7 @@ class Arrivals:
 
     def _no_place_for_prompt(self, arrival: Arrived) -> bool:
         """Say whether as many of a capped key wait as may run: more would keep others out."""
-        room = self._book.rates.capped.get(arrival.key) if arrival.key_running_max else None
+        room = self._book.paced.get(arrival.key) if arrival.key_running_max else None
         return room is not None and room.calls >= arrival.key_running_max
 
     def _enqueue(self, arrival: Arrived, lane: Lane) -> None:

@@ -10,7 +10,7 @@ from forebay.core.fairness import best
 
 if TYPE_CHECKING:
     from forebay.core.options import KeyLimits
-    from forebay.core.records import Claim, Entry, KeyRate, ParkedLine
+    from forebay.core.records import Claim, Entry, KeyRate
 
 
 def change_limits(rate: KeyRate, limits: KeyLimits, now_s: float) -> None:
@@ -92,14 +92,18 @@ def status_of(rate: KeyRate, day_left_s: float, now_s: float) -> RateStatus:
     )  # fmt: skip
 
 
-def lines_in_order(rate: KeyRate) -> list[tuple[int, int, ParkedLine, Entry]]:
-    """Return the lines that wait for the buckets, and their heads, the next one first."""
-    waiting = []
+def next_parked(rate: KeyRate) -> Entry | None:
+    """Return the first of those that wait for the buckets: the highest class, then the oldest."""
+    first: Entry | None = None
     for line in rate.lines.values():
-        closed = line.offer is not None or (line.gated and is_full(rate, line.rank))
-        head = None if closed else best(line)
-        if head is not None:
-            waiting.append((line.rank, head.seq, line, head))
-    if len(waiting) > 1:
-        waiting.sort(key=lambda one: one[:2])
-    return waiting
+        if line.offer is not None or (line.gated and is_full(rate, line.rank)):
+            continue
+        head = best(line)
+        if head is not None and (first is None or place_of(head) < place_of(first)):
+            first = head
+    return first
+
+
+def place_of(entry: Entry) -> tuple[int, int]:
+    """Return the order in which those of one key have its buckets."""
+    return entry.queue.rank, entry.seq

@@ -57,8 +57,6 @@ NOTHING: Final = (0, 0.0)
 WAKE_S_MIN: Final = 0.001
 """A wake-up is never now, whatever the rounding: nothing may be due for ever in one step."""
 SWEEP_SLACK: Final = 64
-IDLE_ROOMS_MAX: Final = 1_000
-"""Keys with a cap that are remembered while nothing of theirs is unfinished."""
 
 
 class Rates:
@@ -72,15 +70,14 @@ class Rates:
         "_seen",
         "_tally",
         "_timers",
-        "capped",
-        "paced",
-    )  # fmt: skip
+        "keys",
+    )
 
     def __init__(
         self, cluster: Cluster, lines: Lines, timers: TimerQueue, tally: Tally, job_rank: int
     ) -> None:
-        self.paced: dict[str, KeyRate] = {}  # keys with rates
-        self.capped: dict[str, KeyRate] = {}  # keys with a cap; the same where one has both
+        # Keys with rates, and those with a cap that have something unfinished.
+        self.keys: dict[str, KeyRate] = {}
         self._day_ends_s = NEVER_S  # while nobody has said when, it is a day from the first limit
         self._cluster = cluster
         self._lines = lines
@@ -93,29 +90,22 @@ class Rates:
 
     def change(self, limits: dict[str, KeyLimits], now_s: float) -> None:
         """Take over other limits; what waits for one that is gone waits no longer."""
-        if not limits and not self.paced:
-            return
-        changed: list[KeyRate] = []
-        for key in [key for key in self.paced if not limits.get(key)]:
-            changed.append(self.paced.pop(key))
-            key_rates.change_limits(changed[-1], KeyLimits(), now_s)
         for key, asked in limits.items():
-            known = self.paced.get(key) or self.capped.get(key)
-            if known is not None:
-                key_rates.change_limits(known, asked, now_s)
-                changed.append(known)
-            elif asked:
-                known = self._new(key, asked, now_s)
-            if known is not None and asked:
-                self.paced[key] = known
-        for rate in changed:
+            if asked and key not in self.keys:
+                self._new(key)
+        for rate in list(self.keys.values()):
+            key_rates.change_limits(rate, limits.get(rate.key) or KeyLimits(), now_s)
+            self._forget_if_idle(rate)
             self.offer(rate, now_s)
 
-    def _new(self, key: str, limits: KeyLimits, now_s: float) -> KeyRate:
+    def _new(self, key: str) -> KeyRate:
         self._seen += 1
-        rate = KeyRate(key, self._seen, limits, self._job_rank + 1)
-        key_rates.change_limits(rate, limits, now_s)
+        rate = self.keys[key] = KeyRate(key, self._seen, self._job_rank + 1)
         return rate
+
+    def _forget_if_idle(self, rate: KeyRate) -> None:
+        if not rate.tickets and not rate.limits:
+            del self.keys[rate.key]
 
     def note_usage(self, event: KeysUsed, now_s: float) -> None:
         """Count what others know of: never less than what is counted here."""
@@ -124,15 +114,14 @@ class Rates:
             if ends_s - self._day_ends_s > DAY_S / 2:  # another day: our clock was behind
                 self._begin_day()
             self._day_ends_s = ends_s
-        for rate in self.paced.values():
+        for rate in self.keys.values():
             rate.used_today = max(rate.used_today, event.tokens_today.get(rate.key, 0))
             if event.minute_is_used:
                 key_rates.empty_buckets(rate, now_s)
-        for rate in self.paced.values():
             self.offer(rate, now_s)
 
     def _begin_day(self) -> None:
-        for rate in self.paced.values():
+        for rate in self.keys.values():
             rate.used_today = 0.0
 
     def _day_left_s(self, now_s: float) -> float:
@@ -145,12 +134,9 @@ class Rates:
 
     # -- caps
 
-    def enter(self, arrival: Arrived, now_s: float) -> KeyRate:
+    def enter(self, arrival: Arrived) -> KeyRate:
         """Count something unfinished of a key with a cap."""
-        room = self.capped.get(arrival.key)
-        if room is None:
-            room = self.paced.get(arrival.key) or self._new(arrival.key, KeyLimits(), now_s)
-            self.capped[arrival.key] = room
+        room = self.keys.get(arrival.key) or self._new(arrival.key)
         room.running_max = arrival.key_running_max
         room.tickets += 1
         return room
@@ -161,27 +147,24 @@ class Rates:
         if claim is None or not claim.gated or claim.charged:
             room.held -= 1
         room.tickets -= 1
-        if not room.tickets and len(self.capped) > IDLE_ROOMS_MAX:
-            del self.capped[room.key]
+        self._forget_if_idle(room)
         self.offer(room, now_s)
 
     # -- what the rest of the core asks
 
     def rate_of(self, arrival: Arrived) -> KeyRate | None:
         """Return what may keep a newcomer from starting: its key's rate, or its cap."""
-        rate = self.paced.get(arrival.key)
-        if rate is None and arrival.key_running_max and (arrival.job or arrival.patient):
-            rate = self.capped.get(arrival.key)
-        return rate
+        rate = self.keys.get(arrival.key)
+        return rate if rate is not None and (rate.limits or is_gated(arrival)) else None
 
     def may_start(
         self, rate: KeyRate, arrival: Arrived, tokens: float, queue: WaitQueue, now_s: float
     ) -> bool:
         """Say whether a newcomer is within its key's limits, and none of the key goes before it."""
-        gated = arrival.key_running_max > 0 and (arrival.job or arrival.patient)
-        if (queue, gated) in rate.lines or (gated and key_rates.is_full(rate, queue.rank)):
+        gated = is_gated(arrival)
+        if (queue, gated) in rate.lines:
             return False
-        return not self._holds_back(rate, tokens, queue.rank, LAST, now_s)
+        return self._may_go(rate, gated, tokens, (queue.rank, LAST), now_s)
 
     def newcomer_wait_s(self, rate: KeyRate, tokens: float, rank: int, now_s: float) -> float:
         """Return when a newcomer could start at best, behind those of its key that wait."""
@@ -210,19 +193,19 @@ class Rates:
         claim = entry.claim
         if claim is None or claim.charged:
             return False
-        rate, queue = claim.rate, entry.queue
-        self._count_waiting(claim, queue.rank)
-        if (queue, claim.gated) not in rate.lines and self._is_next(entry, claim, now_s):
+        self._count_waiting(claim, entry.queue.rank)
+        if (entry.queue, claim.gated) not in claim.rate.lines and self._is_next(
+            entry, claim, now_s
+        ):
             return False
         self._park(entry, claim, now_s)
         return True
 
     def parks_head(self, entry: Entry, now_s: float) -> bool:
         """Park the entry that is next for a slot if its key is over its rate by now."""
-        claim = entry.claim
+        claim, queue = entry.claim, entry.queue
         if claim is None or claim.charged or self._is_next(entry, claim, now_s):
             return False
-        queue = entry.queue
         fairness.take(queue, entry)
         self._park(entry, claim, now_s)
         self._lines.note_leave(queue)
@@ -291,16 +274,14 @@ class Rates:
     def offer(self, rate: KeyRate, now_s: float) -> None:
         """Put those back that the buckets allow, in order; ask to be woken for the next."""
         wake_s = NEVER_S
-        if rate.lines:
-            day_left_s = self._day_left_s(now_s)
-            for _, _, line, head in key_rates.lines_in_order(rate):
-                wait_s = key_rates.bucket_wait_s(
-                    rate, _claim(head).tokens, NOTHING, day_left_s, now_s
-                )
-                if wait_s > 0.0:
-                    wake_s = now_s + max(wait_s, WAKE_S_MIN)
-                    break
-                self._put_back(line, head, now_s)
+        while rate.lines and (head := key_rates.next_parked(rate)) is not None:
+            wait_s = key_rates.bucket_wait_s(
+                rate, _claim(head).tokens, NOTHING, self._day_left_s(now_s), now_s
+            )
+            if wait_s > 0.0:
+                wake_s = now_s + max(wait_s, WAKE_S_MIN)
+                break
+            self._put_back(head, now_s)
         if wake_s != rate.wake_s:
             rate.wake_s = wake_s
             if wake_s < NEVER_S:
@@ -308,18 +289,20 @@ class Rates:
 
     # -- lines
 
-    def _holds_back(self, rate: KeyRate, tokens: float, rank: int, seq: int, now_s: float) -> bool:
-        """Say whether the buckets, or a line that comes first, keep one from starting."""
-        if key_rates.bucket_wait_s(rate, tokens, NOTHING, self._day_left_s(now_s), now_s) > 0.0:
-            return True
-        first = key_rates.lines_in_order(rate)
-        return bool(first) and first[0][:2] < (rank, seq)
-
     def _is_next(self, entry: Entry, claim: Claim, now_s: float) -> bool:
-        rank, seq = entry.queue.rank, entry.seq
-        if claim.gated and key_rates.is_full(claim.rate, rank):
+        place = key_rates.place_of(entry)
+        return self._may_go(claim.rate, claim.gated, claim.tokens, place, now_s)
+
+    def _may_go(
+        self, rate: KeyRate, gated: bool, tokens: float, place: tuple[int, int], now_s: float
+    ) -> bool:
+        """Say whether cap and buckets let one start, and none that waits for them goes before."""
+        if gated and key_rates.is_full(rate, place[0]):
             return False
-        return not self._holds_back(claim.rate, claim.tokens, rank, seq, now_s)
+        if key_rates.bucket_wait_s(rate, tokens, NOTHING, self._day_left_s(now_s), now_s) > 0.0:
+            return False
+        first = key_rates.next_parked(rate)
+        return first is None or place <= key_rates.place_of(first)
 
     def _park(self, entry: Entry, claim: Claim, now_s: float) -> None:
         rate, queue = claim.rate, entry.queue
@@ -338,9 +321,11 @@ class Rates:
             self._tally.rate_waits += 1
         self.offer(rate, now_s)
 
-    def _put_back(self, line: ParkedLine, entry: Entry, now_s: float) -> None:
+    def _put_back(self, entry: Entry, now_s: float) -> None:
         """Let the head of a line stand in its queue again, at its old place."""
-        claim, queue = _claim(entry), line.queue
+        claim, queue = _claim(entry), entry.queue
+        line = claim.line
+        assert line is not None
         fairness.take(line, entry)
         fairness.charge(line, entry, entry.price / entry.account.weight)
         line.offer = entry
@@ -388,6 +373,11 @@ class Rates:
             claim.rank = None
         if claim.line is not None:
             self._close_line(entry, claim, claim.line)
+
+
+def is_gated(arrival: Arrived) -> bool:
+    """Say whether something waits for the cap of its key: a job or a prompt, where there is one."""
+    return arrival.key_running_max > 0 and (arrival.job or arrival.patient)
 
 
 def _account_in(line: ParkedLine, user: User, weight: float) -> Account:

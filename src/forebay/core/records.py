@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from forebay.core.backlogs import Backlogs
 from forebay.core.demand import Demand
 from forebay.core.estimates import ServiceTimes
+from forebay.core.options import KeyLimits
 from forebay.core.pace import Pace
 from forebay.core.prefixes import PrefillTime, PrefixCache
 from forebay.core.promises import Promises
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from forebay.core.buckets import Bucket
     from forebay.core.cache_room import CacheRoom
     from forebay.core.events import Arrived
-    from forebay.core.options import KeyLimits
     from forebay.core.sizes import Size
     from forebay.core.states import State
 
@@ -253,10 +253,10 @@ class KeyRate:
         "tickets", "tokens", "tokens_owed", "used_today", "wake_s",
     )  # fmt: skip
 
-    def __init__(self, key: str, seq: int, limits: KeyLimits, ranks: int) -> None:
+    def __init__(self, key: str, seq: int, ranks: int) -> None:
         self.key = key
         self.seq = seq  # in which order keys became known
-        self.limits = limits
+        self.limits = KeyLimits()
         self.requests: Bucket | None = None  # of these limits, where they are set
         self.tokens: Bucket | None = None
         self.used_today = 0.0

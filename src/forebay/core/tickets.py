@@ -16,7 +16,7 @@ from forebay.core.cluster import Cluster
 from forebay.core.fairness import account_of
 from forebay.core.lines import Lines
 from forebay.core.options import FROZEN_WHILE_RUNNING
-from forebay.core.rates import Rates
+from forebay.core.rates import Rates, is_gated
 from forebay.core.records import Claim, Entry
 from forebay.core.returns import Returns, identity_of
 from forebay.core.states import NEXT, after
@@ -90,7 +90,7 @@ class Book:
         self.tally = Tally()
         self.rates = Rates(self.cluster, self.lines, self.timers, self.tally, self.job_rank)
         self.rates.change(options.key_limits, 0.0)
-        self.paced = self.rates.paced  # keys with limits; asked for every arrival
+        self.paced = self.rates.keys  # keys with limits; asked for every arrival
         self.entries: dict[str, Entry] = {}  # everything unfinished, by id
         self.actions: list[Action] = []  # what the event at hand has led to so far
         self.seq = first_seq
@@ -123,13 +123,11 @@ class Book:
         self.tally.accepted += 1
         rate, gated = self.paced.get(arrival.key) if self.paced else None, False
         if arrival.key_running_max:
-            entry.room = room = self.rates.enter(arrival, self.now_s)
-            gated = arrival.job or arrival.patient
-            if gated:
-                rate = room
-            else:
-                room.held += 1
-        if rate is not None:
+            entry.room = rate = self.rates.enter(arrival)
+            gated = is_gated(arrival)
+            if not gated:
+                rate.held += 1
+        if rate is not None and (gated or rate.limits):
             entry.claim = Claim(rate, self.charging.tokens_of(lane, arrival), gated)
         return entry
 
