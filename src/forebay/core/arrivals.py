@@ -150,7 +150,7 @@ class Arrivals:
             self._resume_lease(entry, event)
         else:
             book.enqueue(entry)
-            book.restore_place(entry)
+            book.join_queue(entry)
             if book.cluster.open or book.lines.short:
                 fill_open(book, lane, entry)
 

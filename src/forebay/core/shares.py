@@ -39,12 +39,7 @@ def tag_of(shares: Shares, queue: WaitQueue, counter: float) -> float:
 
 def note_dispatch(shares: Shares, queue: WaitQueue, start: float) -> None:
     """Advance the clock of the class to what was just dispatched."""
-    rank = queue.rank
-    tag = start + shares.offsets[queue] if queue in shares.offsets else start
-    clock = shares.clocks[rank]
-    if tag < clock or tag > clock + queue.charge_max:
-        tag = tag_of(shares, queue, start)
-    shares.clocks[rank] = tag
+    shares.clocks[queue.rank] = tag_of(shares, queue, start)
 
 
 def classes_in_order(shares: Shares, ranks: Sequence[int]) -> list[int]:

@@ -28,13 +28,6 @@ TRANSITIONS: Final[dict[tuple[State, Cause], State]] = {
 }
 
 
-NEXT: Final[dict[State, dict[Cause, State]]] = {
-    state: {cause: target for (start, cause), target in TRANSITIONS.items() if start == state}
-    for state, _ in TRANSITIONS
-}
-"""The same table, to be read without making a key of two for every move."""
-
-
 def after(state: State, cause: Cause) -> State:
     """Return the next state; a move that the table does not know is a bug and raises."""
     try:

@@ -19,7 +19,7 @@ from forebay.core.options import FROZEN_WHILE_RUNNING
 from forebay.core.rates import Rates, is_gated
 from forebay.core.records import Claim, Entry
 from forebay.core.returns import Returns, identity_of
-from forebay.core.states import NEXT, after
+from forebay.core.states import after
 from forebay.core.tally import Tally
 from forebay.core.timers import TimerQueue
 from forebay.core.users import Users
@@ -37,14 +37,6 @@ if TYPE_CHECKING:
     from forebay.core.returns import Kept
     from forebay.core.states import Cause
     from forebay.core.waits import Estimate
-
-
-def move(entry: Entry, cause: Cause) -> None:
-    """Change the state of an entry by the table."""
-    try:
-        entry.state = NEXT[entry.state][cause]
-    except KeyError:
-        entry.state = after(entry.state, cause)  # raises, and says what is wrong
 
 
 def total_wait_s(entry: Entry, now_s: float) -> float:
@@ -154,12 +146,12 @@ class Book:
         now_s, queue, arrival = self.now_s, entry.queue, entry.arrival
         claim = entry.claim
         rate = None if claim is None else self.rates.start(entry, claim, now_s)
-        if entry.state == "waiting":
+        waited = entry.state == "waiting"
+        if waited:
             self._stop_waiting(entry)
-            self.charging.charge(entry, node)
+        self.charging.charge(entry, node)
+        if waited:
             queue.pace.count_start(queue, entry, now_s)
-        else:
-            self.charging.charge(entry, node)
         queue.unserved_since_s = now_s
         keeps_memory = node.holds_all and not node.loads  # nothing to load, nothing being loaded
         entry.since_s = now_s if keeps_memory else self._note_model(entry, node)
@@ -213,7 +205,7 @@ class Book:
         if entry.prefix:
             entry.cached_tokens = node.prefixes.cached_tokens(entry.arrival)
             node.prefixes.note(entry.prefix, self.options.prefix_blocks)
-        move(entry, "route")
+        entry.state = after(entry.state, "route")
 
     def release(self, entry: Entry) -> Node:
         """Give the entry's slot back; fill the node afterwards."""
@@ -259,31 +251,23 @@ class Book:
 
     def join_queue(self, entry: Entry) -> None:
         """Put an entry that is counted already into its queue and start its waiting clock."""
-        move(entry, "wait")
-        entry.price = self.charging.price(entry)
-        if entry.claim is None or not self.rates.parks(entry, self.now_s):
-            fairness.join(entry.queue, entry)
-        self._start_clock(entry)
-
-    def rejoin_queue(self, entry: Entry) -> None:
-        """Put an entry that ran back into its old place; its waiting clock goes on."""
-        move(entry, "return")
-        entry.queued = True
-        self.enqueue(entry)
-        fairness.rejoin(entry.queue, entry)
-        self._start_clock(entry)
-
-    def restore_place(self, entry: Entry) -> None:
-        """Put an entry where it stood in another core; its waiting clock goes on."""
-        move(entry, "wait")
-        if entry.attempt:
+        entry.state = after(entry.state, "wait")
+        if entry.attempt:  # it ran in another core, and waits again at its old place
             if entry.claim is not None:
                 self.rates.resume(entry.claim, runs=False)
             fairness.rejoin(entry.queue, entry)
         else:
             entry.price = self.charging.price(entry)
-            if not self.rates.parks(entry, self.now_s):
+            if entry.claim is None or not self.rates.parks(entry, self.now_s):
                 fairness.join(entry.queue, entry)
+        self._start_clock(entry)
+
+    def rejoin_queue(self, entry: Entry) -> None:
+        """Put an entry that ran back into its old place; its waiting clock goes on."""
+        entry.state = after(entry.state, "return")
+        entry.queued = True
+        self.enqueue(entry)
+        fairness.rejoin(entry.queue, entry)
         self._start_clock(entry)
 
     def promote(self, entry: Entry) -> None:
@@ -342,7 +326,7 @@ class Book:
         """Close a ticket that holds no lease, wherever it stands."""
         queue, waited = entry.queue, entry.state == "waiting"
         entry.waited_s = total_wait_s(entry, self.now_s)
-        move(entry, cause)
+        entry.state = after(entry.state, cause)
         if waited:
             self.dequeue(entry)
             claim = entry.claim

@@ -55,10 +55,7 @@ class Users:
         if accounts:
             self._idle[user.name] = None
             while len(self._idle) > self.idle_max:
-                self._forget(next(iter(self._idle)))
+                name = next(iter(self._idle))
+                del self._idle[name], self._known[name]
         else:
             del self._known[user.name]
-
-    def _forget(self, name: str) -> None:
-        del self._idle[name]
-        del self._known[name]
