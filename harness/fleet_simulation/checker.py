@@ -184,6 +184,8 @@ class FleetChecker:
         if self.in_window or request.attempt or request.gateway not in self.settled():
             return
         passed_over = self._passed_over(request)
+        held = self._held() if passed_over else set()
+        passed_over = [one for one in passed_over if one not in held]
         if not passed_over:
             return
         now_s = self._world.monotonic_s()
@@ -301,6 +303,24 @@ class FleetChecker:
         if now_s - request.arrived_s > (1 + self._plan.drift) * limit_s + MOMENT_S:
             self.broken(f"{request.arrival.id} of {request.gateway.name} waits beyond its limit")
 
+    def _held(self) -> set[Request]:
+        """Return who waits for a better node, or has done so: free slots are not for them.
+
+        Only the cores that decide can tell.
+        """
+        held: set[str] = set()
+        for gateway in self.gateways.values():
+            leader, alone = gateway.replica._leader, gateway.replica._follower._standalone
+            for decides in (leader, alone):
+                entries = decides._scheduler._book.entries.values() if decides is not None else ()
+                held |= {entry.id for entry in entries if entry.held_until_s}
+        return {
+            request
+            for gateway in self.gateways.values()
+            for name, request in gateway.requests.items()
+            if gateway.replica._ids._wire.get(name, name) in held
+        }
+
     def _look_at_slots(self, waiting: list[Request], now_s: float) -> None:
         settled = set() if self.in_window else set(self.settled())
         patience_s = (0.5 if self.calm and not self._plan.drops else 2.0) * self._plan.lease_s
@@ -325,7 +345,7 @@ class FleetChecker:
         if request.idle_since_s is None:
             request.idle_since_s = now_s
         idle_s = now_s - max(request.idle_since_s, *(one.last_start_s for one in free))
-        if idle_s > patience_s:
+        if idle_s > patience_s and request not in self._held():
             self.broken(f"{request.arrival.id} is {request.state} beside a free slot")
 
     def _free_for(self, request: Request) -> list[Backend]:

@@ -27,7 +27,7 @@ from forebay.core import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from forebay.core import Action, Event, NodeView, Options
 
@@ -52,7 +52,9 @@ class Seen:
 class Outsider:
     """Follows a scheduler from outside and fails when an invariant does not hold."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, is_held: Callable[[str], bool]) -> None:
+        """`is_held` asks whether a ticket waits for a better node than those that are free."""
+        self.is_held = is_held
         self.options = options
         self.now_s = 0.0
         self.tickets: dict[str, Seen] = {}
@@ -233,11 +235,12 @@ class Outsider:
     # -- 3: a free slot with an eligible entry waiting never lasts beyond the step
 
     def check_free_slots(self, seen: Snapshot) -> None:
-        """Only a swap may keep a slot free, and only while it has a reason."""
+        """Only a swap or a better node may keep a slot free, and only while that has a reason."""
         for view in seen.nodes:
             resting = self.now_s < self.rest_until_s.get(view.name, 0.0)
             if view.state == "online" and view.in_flight < view.slots and not resting:
                 able = [t for t in self.tickets.values() if self.may_run(t, view.name)]
+                able = [t for t in able if not self.is_held(t.arrival.id)]
                 doubtful = any(view.name in ticket.failed_on for ticket in able)
                 if able and not doubtful:  # whether a good probe ended an exclusion is not told
                     self.check_hold(view, able)

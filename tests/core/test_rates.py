@@ -484,7 +484,10 @@ class Day:
             if not arrival.key:
                 assert seen.reason != "rate"
                 free = [node for node in look.nodes if could_take(node, arrival.model)]
-                assert not free or seen.attempt, f"{name} waits, and there is room in {free}"
+                held = seen.reason == "better_node"
+                assert not free or seen.attempt or held, (
+                    f"{name} waits, and there is room in {free}"
+                )
 
     def check_buckets(self) -> None:
         """In no time did it start more than a bucket, and what refills it, and the debt of one."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.core import Observed, Scheduler, Snapshot, Ticked
+from forebay.core import Describe, Inspected, Observed, Scheduler, Snapshot, Ticked
 
 from .outsider import Outsider
 from .random_day import Day
@@ -28,7 +28,7 @@ def drive(seed: int, *, swaps: bool, returning: bool = False, one_slot: bool = F
     day = Day(Random(seed), swaps=swaps, returning=returning, one_slot=one_slot)
     late = seed % 2 == 0 and not day.options.aging_s
     core, now_s = Scheduler(day.options), 0.0
-    outsider = None if late else Outsider(day.options)
+    outsider = None if late else Outsider(day.options, lambda ticket: is_held(core, ticket, now_s))
     log: list[tuple[float, Event, list[Action]]] = []
 
     def give(event: Event, at_s: float) -> list[Action]:
@@ -53,6 +53,12 @@ def drive(seed: int, *, swaps: bool, returning: bool = False, one_slot: bool = F
         check_sizes(core)
         check_backlogs(core)
     check_replay(seed, log, Scheduler(day.options))
+
+
+def is_held(core: Scheduler, ticket: str, now_s: float) -> bool:
+    """Ask whether a ticket waits for a better node."""
+    seen = core.handle(Inspected(ticket), now_s)
+    return any(isinstance(one, Describe) and one.reason == "better_node" for one in seen)
 
 
 def check_sizes(core: Scheduler) -> None:

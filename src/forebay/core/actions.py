@@ -44,11 +44,17 @@ WaitReason: TypeAlias = Literal[
     "starting",  # a node that may serve it has never answered yet
     "rate",  # its key is over its rate
     "key",  # as many requests of its key run as may at once
+    "better_node",  # a slot is free, but another node will end it sooner
 ]
 """Why a request waits: `busy`, every slot that could serve it is taken; `turn`, a slot is free, but
 held for a model swap or for those before it; `offline`, no node that serves it is up; `loading`,
 none is up, but one is loading; `starting`, a node that may serve it has never answered yet; `rate`,
-its key is over its rate; `key`, its key's `max_running` is used up."""
+its key is over its rate; `key`, its key's `max_running` is used up; `better_node`, a slot is
+free, but a busy node is expected to end it sooner."""
+
+WhyBetter: TypeAlias = Literal["memory", "prompt", "speed"]
+"""Why a node is worth waiting for: most of what is gained, because its model is in memory there,
+because its prompt is cached there, or because the node is faster."""
 
 
 class RateStatus(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -149,7 +155,15 @@ class Describe(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     p50_s: float | None = None
     p90_s: float | None = None
     waits_for: str = ""
-    """The node that it waits for, because of what is cached there; "" for any."""
+    """The node that it waits for, though another is free; "" for any."""
+    better_by: WhyBetter | None = None
+    """Why that one, where it waits for one."""
+    gain_s: float = 0.0
+    """How much sooner it is expected to end there."""
+    times_as_fast: float = 0.0
+    """How fast that node is, against what is free."""
+    hold_s_left: float = 0.0
+    """How long it waits for that node at most."""
     cached_tokens: int = 0
     """How much of its prompt is cached there, or was where it runs."""
     prompt_tokens: int = 0

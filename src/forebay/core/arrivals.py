@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from forebay.core import waits
 from forebay.core.actions import NO_ROOM, RETURNABLE, Reject, Wait
 from forebay.core.dispatch import earliest_s, fill_open
-from forebay.core.gates import better_node
+from forebay.core.gates import may_be_held
 from forebay.core.key_rates import charge_claim, is_full
 from forebay.core.lanes import is_known, listing, waiting_in
 from forebay.core.nodes import would_open
-from forebay.core.placement import choose
+from forebay.core.placement import GAIN_S, Start, choose
 from forebay.core.positions import (
     ahead_of_parked,
     exact_place,
@@ -90,8 +90,8 @@ class Arrivals:
             return
         if book.cluster.open:
             queue = lane.queues[book.rank_of(arrival)]
-            node = choose(book.cluster, queue, arrival, NOWHERE)
-            if node is not None and arrival.prefix and self._waits_for_cache(arrival, queue, node):
+            node = choose(book.cluster, queue, arrival, NOWHERE, book.now_s)
+            if node is not None and len(lane.nodes) > 1 and self._is_held(arrival, queue, node):
                 self._enqueue(arrival, lane)
                 return
             if node is not None:
@@ -100,7 +100,10 @@ class Arrivals:
         self._wait_or_refuse(arrival, lane)
 
     def better_on_loan(self, arrival: Arrived, names: Iterable[str]) -> tuple[str, float]:
-        """Return the node with idle slots on loan that an arrival had better wait for, if any."""
+        """Return the node with idle slots on loan that an arrival had better wait for, if any.
+
+        And how much sooner it ends there than where it would start now; "" and 0.0 without one.
+        """
         book, cluster = self._book, self._book.cluster
         lane = cluster.lanes.get((arrival.model, arrival.family))
         if lane is None:
@@ -113,16 +116,16 @@ class Arrivals:
         if not lent:
             return "", 0.0
         queue = lane.queues[book.rank_of(arrival)]
-        here = choose(cluster, queue, arrival, NOWHERE)
-        there = choose(cluster, queue, arrival, NOWHERE, {**cluster.open, **lent})
+        start = Start(cluster, queue, arrival, NOWHERE, book.now_s)
+        here, there = start.best(cluster.open), start.best({**cluster.open, **lent})
         if there is None or there.name not in lent:
             return "", 0.0
-        if cluster.favourite(arrival.affinity) == there.name:
-            return there.name, inf
-        more = there.prefixes.cached_tokens(arrival)
-        if here is not None:
-            more -= here.prefixes.cached_tokens(arrival)
-        return there.name, float(max(0, more)) * lane.prefill.token_s()
+        if here is None:
+            if cluster.favourite(arrival.affinity) == there.name:
+                return there.name, inf  # it has to wait for a loan in any case
+            return there.name, float(there.prefixes.cached_tokens(arrival)) * start.token_s
+        gain_s = start.cost_s(here) - start.cost_s(there)
+        return (there.name, gain_s) if gain_s > GAIN_S else ("", 0.0)
 
     def resume(self, event: Resumed) -> None:
         """Take over a ticket of another core, with its old place and age; nobody is told.
@@ -223,7 +226,7 @@ class Arrivals:
             if lane is None or not lane.is_up:
                 if not soon and book.cluster.outlook(lane, book.now_s) is not None:
                     soon = model
-            elif choose(book.cluster, lane.queues[rank], arrival, NOWHERE) is not None:
+            elif choose(book.cluster, lane.queues[rank], arrival, NOWHERE, book.now_s) is not None:
                 return replace(arrival, model=model)
             else:
                 up = up or model
@@ -265,6 +268,8 @@ class Arrivals:
                 return "key"
             if claim.rate.limits:
                 return "rate"
+        if entry.hold is not None:
+            return "better_node"
         lane, excluded = entry.queue.lane, entry.excluded
         open_nodes = self._book.cluster.open
         if open_nodes and any(name in open_nodes and name not in excluded for name in lane.nodes):
@@ -386,16 +391,13 @@ class Arrivals:
             lane.unfinished -= 1
         return True
 
-    def _waits_for_cache(self, arrival: Arrived, queue: WaitQueue, node: Node) -> bool:
-        """Say whether one that could start should rather wait for a node that has its prompt."""
+    def _is_held(self, arrival: Arrived, queue: WaitQueue, node: Node) -> bool:
+        """Say whether one that could start should rather wait for a better node."""
         book = self._book
-        place = better_node(book, arrival, queue, node)
-        if place is None or book.bounds.lets_wait(arrival) is not None:
+        if not self._has_time(arrival) or not may_be_held(book, arrival, queue.rank):
             return False
-        limit_s = book.options.wait_s_max
-        if arrival.max_wait_s is not None:
-            limit_s = min(limit_s, arrival.max_wait_s)
-        if place[1] >= limit_s:
+        start = Start(book.cluster, queue, arrival, NOWHERE, book.now_s)
+        if start.hold_for(node, 0.0) is None:
             return False
         return book.bounds.refusal(arrival, book.users.get(arrival.user)) is None
 

@@ -226,6 +226,7 @@ class Cluster:
     def _detach(self, node: Node, key: tuple[str, str]) -> None:
         lane = self.lanes[key]
         lane.nodes.pop(node.name, None)
+        lane.speeds.pop(node.name, None)
         lane.resting.pop(node.name, None)
         node.lanes[lane.model].pop(lane.family, None)
         count_slots(lane)

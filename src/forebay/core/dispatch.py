@@ -41,26 +41,37 @@ def fill(book: Book, node: Node, fresh: Entry | None = None) -> None:
             cluster.open[node.name] = node
             return
         claim = entry.claim
-        is_gated = claim is not None or entry.prefix or cluster.reaches is not None
+        is_gated = claim is not None or cluster.reaches is not None
         if is_gated and gates.keeps_back(book, entry, node):  # nearly never
             continue
-        better = None
-        if entry is fresh or claim is not None:  # its rate may have kept it off other nodes
-            cluster.open[node.name] = node
-            if node.swap_target == entry.queue.lane.model:
-                node.swap_target = None  # it comes now, here or on a better node
-            better = choose(cluster, entry.queue, entry.arrival, entry.excluded)
-        if node.room is not None and better is None and gates.lacks_memory(book, entry, node):
+        is_fresh = entry is fresh or claim is not None  # its rate may have kept it off other nodes
+        best = _best_open(book, entry, node) if is_fresh else node
+        if len(entry.queue.lane.nodes) > 1 and gates.waits_for_better(book, entry, best):
+            continue
+        if node.room is not None and best is node and gates.lacks_memory(book, entry, node):
             return
         book.take_out(entry)
-        book.start(entry, better or node)  # a node that is full is open no more
+        book.start(entry, best)  # a node that is full is open no more
+
+
+def _best_open(book: Book, entry: Entry, node: Node) -> Node:
+    """Return where an entry had better start that may use a node, and maybe others."""
+    cluster = book.cluster
+    cluster.open[node.name] = node
+    if node.swap_target == entry.queue.lane.model:
+        node.swap_target = None  # it comes now, here or on a better node
+    best = choose(cluster, entry.queue, entry.arrival, entry.excluded, book.now_s)
+    return best or node
 
 
 def fill_stale(book: Book) -> None:
     """Fill the nodes whose reason to keep a slot free may be gone."""
     stale = book.lines.stale
     while stale:
-        fill(book, stale.pop(next(iter(stale))))
+        node = stale.pop(next(iter(stale)))
+        if node.held:
+            release_holds(book, node)
+        fill(book, node)
 
 
 def fill_open(book: Book, lane: Lane, fresh: Entry) -> None:
@@ -79,9 +90,18 @@ def release_hold(book: Book, entry: Entry) -> None:
 
 
 def release_holds(book: Book, node: Node) -> None:
-    """Let those go anywhere that waited for a node which cannot be used now."""
-    for entry in list(node.held):
-        release_hold(book, entry)
+    """Let those go anywhere that wait for a node which cannot be used now, or lost their model."""
+    is_up = node.state == "online" and book.now_s >= node.rest_until_s
+    lost: list[Entry] = []
+    for entry in node.held:
+        lane = entry.queue.lane
+        if not is_up or node.name not in lane.nodes or not is_warm(node, lane.model):
+            lost.append(entry)
+    for entry in lost:
+        gates.end_hold(entry)
+    for entry in lost:
+        if entry.state == "waiting":
+            fill_open(book, entry.queue.lane, entry)
 
 
 def pick(book: Book, node: Node) -> Entry | None:

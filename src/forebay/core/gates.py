@@ -2,9 +2,10 @@
 
 1. *Rate*: its key is over its rate by now; it is parked, and keeps its place.
 2. *Reach*: its owner does not get to the node; it goes first on the others.
-3. *Better node*: another one has so much of its prompt cached that waiting for it pays.
+3. *Better node*: it ends sooner on a busy one than on the best that is free (`placement`).
 4. *Memory*: the node's key-value cache has no room for it; it keeps its turn, and nothing else of
-   its class or a lower one starts there before it. Asked last, of the node that was chosen.
+   its class or a lower one starts there before it. The last two are asked of the node that was
+   chosen, the first two of the one that is filled.
 """
 
 from __future__ import annotations
@@ -12,18 +13,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forebay.core import fairness, retries
-from forebay.core.memory import is_warm
-from forebay.core.placement import has_memory_for
-from forebay.core.tickets import forget_hold
+from forebay.core.placement import Start, has_memory_for
+from forebay.core.tickets import forget_hold, total_wait_s
 
 if TYPE_CHECKING:
     from forebay.core.events import Arrived
-    from forebay.core.records import Entry, Node, WaitQueue
+    from forebay.core.records import Entry, Node
     from forebay.core.tickets import Book
 
 
 def keeps_back(book: Book, entry: Entry, node: Node) -> bool:
-    """Say whether one of the first three keeps who is next on a node from starting there."""
+    """Say whether one of the first two keeps who is next on a node from starting there."""
     if entry.claim is not None and book.rates.parks_head(entry, book.now_s):
         forget_hold(entry)
         return True
@@ -31,7 +31,7 @@ def keeps_back(book: Book, entry: Entry, node: Node) -> bool:
         entry.unreached |= {node.name}
         _pass_over(book, entry, node, frozenset({node.name}))
         return True
-    return bool(entry.prefix) and _hold(book, entry, node)
+    return False
 
 
 def lacks_memory(book: Book, entry: Entry, node: Node) -> bool:
@@ -43,55 +43,38 @@ def lacks_memory(book: Book, entry: Entry, node: Node) -> bool:
     return True
 
 
-def better_node(
-    book: Book, arrival: Arrived, queue: WaitQueue, node: Node
-) -> tuple[Node, float] | None:
-    """Return a busy node whose cache saves more than a turn there takes, and what it saves.
+def may_be_held(book: Book, arrival: Arrived, rank: int) -> bool:
+    """Say whether an arrival may wait for a better node: no job, no prompt, who may wait at all."""
+    if rank == book.job_rank or arrival.patient:
+        return False
+    return book.bounds.lets_all_wait or book.bounds.lets_wait(arrival) is None
 
-    Compared with one that has a free slot; None where there is none, or it cannot be known.
+
+def waits_for_better(book: Book, entry: Entry, node: Node) -> bool:
+    """Hold who is next for a better node than the best free one, if there is one worth it.
+
+    It is charged, kept off the other nodes, and first of its class on that one. The hold ends after
+    what it would have taken on the free one, with half of the rest of its wait limit gone, or when
+    the better node cannot be used. After the first two it is never held again.
     """
-    lane, cluster = queue.lane, book.cluster
-    service_s = lane.times.mean_s()
-    if len(lane.nodes) < 2 or service_s is None or queue.rank == book.job_rank:
-        return None
-    token_s, least = lane.prefill.token_s(), lane.prefill.tokens_to_wait_for()
-    if float(sum(arrival.prefix_tokens)) < least:
-        return None
-    here = node.prefixes.cached_tokens(arrival)
-    best: tuple[Node, float] | None = None
-    gain_s = 0.0
-    for other in lane.nodes.values():
-        cached = other.prefixes.cached_tokens(arrival)
-        if float(cached - here) < least or not other.slots or not is_warm(other, lane.model):
-            continue
-        if other.state != "online" or book.now_s < other.rest_until_s:
-            continue
-        if other.name in cluster.open or (
-            cluster.reaches is not None and not cluster.reaches(arrival.id, other.name)
-        ):
-            continue
-        saved_s = float(cached - here) * token_s
-        wait_s = float(len(other.held) + 1) * service_s / float(other.slots)
-        if saved_s - wait_s > gain_s:
-            best, gain_s = (other, saved_s), saved_s - wait_s
-    return best
-
-
-def _hold(book: Book, entry: Entry, node: Node) -> bool:
-    """Keep who is next on a node for one that has its prompt cached; once, and not for long."""
-    if entry.held_until_s or entry.attempt:
+    arrival, queue, now_s = entry.arrival, entry.queue, book.now_s
+    if entry.attempt or entry.guest or not may_be_held(book, arrival, queue.rank):
         return False
-    place = better_node(book, entry.arrival, entry.queue, node)
-    if place is None or place[0].name in entry.excluded:
+    if 0.0 < entry.held_until_s <= now_s:
         return False
-    other, saved_s = place
-    if book.now_s + saved_s >= entry.deadline_s:
-        return False  # it might time out for a cache
-    entry.held_on, entry.held_until_s = other, book.now_s + saved_s
-    entry.held_from = frozenset(entry.queue.lane.nodes) - entry.excluded - {other.name}
-    other.held[entry] = None
-    _pass_over(book, entry, node, entry.held_from)
-    book.timers.add(entry.held_until_s, "release", entry)
+    start = Start(book.cluster, queue, arrival, entry.excluded, now_s)
+    hold = start.hold_for(node, total_wait_s(entry, now_s))
+    if hold is None:
+        return False
+    hold.until_s = min(hold.until_s, now_s + (entry.deadline_s - now_s) / 2.0)
+    if entry.held_until_s:
+        hold.until_s = min(hold.until_s, entry.held_until_s)
+    entry.held_until_s = hold.until_s
+    hold.kept_off = frozenset(queue.lane.nodes) - entry.excluded - {hold.node.name}
+    entry.hold = hold
+    hold.node.held[entry] = None
+    _pass_over(book, entry, node, hold.kept_off)
+    book.timers.add(hold.until_s, "release", entry)
     return True
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from forebay.core.lanes import waiting_in
 from forebay.core.records import Load
@@ -14,10 +14,29 @@ if TYPE_CHECKING:
     from forebay.core.events import NodeChanged
     from forebay.core.records import Entry, Lane, Node
 
+LOAD_S: Final = 10.0
+"""What a load is taken to take while nobody has told or measured it."""
+
 
 def is_warm(node: Node, model: str) -> bool:
     """Say whether a model is in memory; a node that does not say which are has all."""
     return node.loaded is None or model in node.loaded
+
+
+def load_left_s(node: Node, model: str, now_s: float) -> float:
+    """Return how long it takes until a model can serve, were it loaded now where it is not yet."""
+    if node.loaded is None:
+        return 0.0
+    ready_s = node.loaded.get(model)
+    if ready_s is None:
+        return node.load_s or LOAD_S
+    return ready_s - now_s if ready_s > now_s else 0.0
+
+
+def has_load(node: Node, entry: Entry) -> bool:
+    """Say whether there is a load in the run of an entry, its own or another's."""
+    load = node.loads.get(entry.queue.lane.model)
+    return entry.joins_load or (load is not None and load.entry is entry)
 
 
 def lanes_of(node: Node, model: str) -> Iterable[Lane]:

@@ -13,6 +13,7 @@ What fails otherwise is counted in `forebay.nodes.health`.
 from __future__ import annotations
 
 from collections import deque
+from math import exp
 from typing import TYPE_CHECKING, Final
 
 from forebay.core import memory
@@ -29,6 +30,8 @@ GPU_SHARE: Final = 0.3
 """Weight of the GPU's load in the choice of a node; specification 1."""
 BUSY_SHARE: Final = 0.7
 """Weight of the slots in use; specification 1."""
+IDLE_S: Final = 300.0
+"""Over how long it is counted how much of a node was free."""
 BROKEN_OFF_S: Final = 1.0
 """How long a node may take to notice that a request was broken off."""
 STRIKES_MAX: Final = 3
@@ -103,17 +106,30 @@ def score(node: Node) -> float:
     return GPU_SHARE * node.gpu_load + BUSY_SHARE * float(len(node.leases)) / float(node.slots)
 
 
-def take_lease(node: Node, entry: Entry, model: str, seq: int) -> None:
+def idle_share(node: Node, now_s: float) -> float:
+    """Return the share of its slots that was free over the last minutes."""
+    passed_s = now_s - node.idle_at_s
+    if passed_s > 0.0:
+        node.idle_at_s = now_s
+        free = max(0.0, 1.0 - float(len(node.leases)) / float(max(1, node.slots)))
+        node.idle = free + (node.idle - free) * exp(-passed_s / IDLE_S)
+    return node.idle
+
+
+def take_lease(node: Node, entry: Entry, model: str, seq: int, now_s: float) -> None:
     """Take a slot for an entry that holds none."""
     if entry.node is not None:
         raise InvariantBroken(f"{entry.id} already holds a lease")
+    idle_share(node, now_s)
+    entry.others = float(len(node.leases))
     node.leases[entry.id] = model
     entry.node = node
     node.used_at = seq
 
 
-def give_lease_back(node: Node, entry: Entry) -> None:
+def give_lease_back(node: Node, entry: Entry, now_s: float) -> None:
     """Give the slot of an entry back."""
+    idle_share(node, now_s)
     if node.leases.pop(entry.id, None) is None:
         raise InvariantBroken(f"{entry.id} gave back a lease it does not hold")
     entry.node = None

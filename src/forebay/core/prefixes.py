@@ -13,26 +13,12 @@ if TYPE_CHECKING:
     from forebay.core.events import Arrived
 
 PARTS_MAX: Final = 64
-SPREAD_SLOTS: Final = 4.0
-"""How many more requests than the idlest a node may run before its cache counts for less."""
-CROWD: Final = 0.02
-"""How much of a service a request loses by each other that runs beside it. An engine decodes the
-answers of a batch together, in steps that become a little longer with each. Less than this is not
-worth a pile, for example the few hundred tokens of instructions that all conversations share."""
 TOKEN_S: Final = 0.0002
 """What a prompt token takes while nothing is measured: engines compute some thousands a second."""
 TOKEN_S_MAX: Final = 0.02
 PRIOR_TOKENS: Final = 500.0
 """How much that guess weighs: like one request with a prompt of so many tokens. Not more, or a slow
 node with short prompts is taken for a fast one for hundreds of requests."""
-SERVICE_S: Final = 1.0
-"""What a request takes while none of its lane has ended, to weigh load against a cache: as long as
-5,000 prompt tokens at that first guess. With nothing here, all of a burst that share a beginning
-would start on one node."""
-HOLD_S_MIN: Final = 0.05
-"""Nobody waits for a cache that saves less: a person does not notice it, and to keep a request back
-costs more than to start it."""
-TINY: Final = 1e-9
 FORGETS: Final = 0.995
 """Of each request that is measured, so much remains with the next: a few hundred count."""
 
@@ -47,10 +33,7 @@ class PrefixCache:
 
     def cached_tokens(self, arrival: Arrived) -> int:
         """Return how many tokens of a prompt need not be computed here again."""
-        return self.tokens_of(arrival.prefix, arrival.prefix_tokens)
-
-    def tokens_of(self, prefix: tuple[int, ...], tokens: tuple[int, ...]) -> int:
-        """Return the same of a chain of parts, and how many tokens each has."""
+        prefix, tokens = arrival.prefix, arrival.prefix_tokens
         parts, found, at = self._parts, 0, 0
         if parts:
             for part in prefix:
@@ -100,24 +83,3 @@ class PrefillTime:
         else:  # all requests are alike: it cannot be told from the output's time
             found = TOKEN_S
         return min(max(found, 0.0), TOKEN_S_MAX)
-
-    def tokens_to_wait_for(self) -> float:
-        """Return how many more tokens must be cached on a busy node for anybody to wait for it."""
-        return HOLD_S_MIN / max(self.token_s(), TINY)
-
-
-def worth_s(
-    cached_tokens: int, more_running: int, slots: int, token_s: float, service_s: float
-) -> float:
-    """Return what a prompt's cache on a node with a free slot saves, less what its load costs.
-
-    `more_running` is by how many more requests it runs than the idlest.
-    """
-    saved_s = float(cached_tokens) * token_s
-    more = float(more_running)
-    if more > 0.0:
-        services = CROWD * more
-        if more > SPREAD_SLOTS:
-            services += (more - SPREAD_SLOTS) / float(slots)
-        saved_s -= services * service_s
-    return saved_s

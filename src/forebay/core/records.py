@@ -17,13 +17,16 @@ from forebay.core.options import KeyLimits
 from forebay.core.pace import Pace
 from forebay.core.prefixes import PrefillTime, PrefixCache
 from forebay.core.promises import Promises
+from forebay.core.speeds import Work
 
 if TYPE_CHECKING:
+    from forebay.core.actions import WhyBetter
     from forebay.core.backlogs import Cell
     from forebay.core.buckets import Bucket
     from forebay.core.cache_room import CacheRoom
     from forebay.core.events import Arrived
     from forebay.core.sizes import Size
+    from forebay.core.speeds import Speed
     from forebay.core.states import State
 
 NEVER_S: Final = float("inf")
@@ -149,7 +152,7 @@ class Lane:
 
     __slots__ = (
         "demand", "family", "guests", "is_up", "model", "nodes", "parked", "prefill", "queues",
-        "resting", "running", "slots", "strict", "times", "unfinished",
+        "resting", "running", "slots", "speeds", "strict", "times", "unfinished", "work",
     )  # fmt: skip
 
     def __init__(
@@ -170,6 +173,8 @@ class Lane:
         self.demand = Demand()
         self.times = ServiceTimes(ranks)
         self.prefill = PrefillTime()
+        self.work = Work()
+        self.speeds: dict[str, Speed] = {}  # of the nodes that were measured
 
 
 class Load:
@@ -199,11 +204,11 @@ class Node:
     """One backend server."""
 
     __slots__ = (
-        "away_since_s", "broken_off", "families", "gpu_load", "held", "holds_all", "is_new",
-        "lanes", "leases", "left_at_s", "lent", "load_is_told", "load_s", "loaded", "loaded_max",
-        "loads", "loads_measured", "models", "name", "on_trial", "prefixes", "ready_at_s",
-        "removed", "rest_until_s", "room", "seq", "shares", "slots", "state", "strikes",
-        "swap_rank", "swap_target", "swap_victim", "used_at", "wake_s",
+        "away_since_s", "broken_off", "families", "gpu_load", "held", "holds_all", "idle",
+        "idle_at_s", "is_new", "lanes", "leases", "left_at_s", "lent", "load_is_told", "load_s",
+        "loaded", "loaded_max", "loads", "loads_measured", "models", "name", "on_trial", "prefixes",
+        "ready_at_s", "removed", "rest_until_s", "room", "seq", "shares", "slots", "state",
+        "strikes", "swap_rank", "swap_target", "swap_victim", "used_at", "wake_s",
     )  # fmt: skip
 
     def __init__(self, name: str, seq: int, ranks: int) -> None:
@@ -241,8 +246,26 @@ class Node:
         self.swap_rank = 0  # for the sake of this class
         self.shares = Shares(ranks)
         self.prefixes = PrefixCache()
-        self.held: dict[Entry, None] = {}  # that wait for it, because of its cache
+        self.held: dict[Entry, None] = {}  # that wait for it, though others are free
+        self.idle = 1.0  # the share of its slots that was free, over minutes
+        self.idle_at_s = 0.0  # up to when that was counted
         self.room: CacheRoom | None = None  # in its key-value cache; None where it does not say
+
+
+class Hold:
+    """A node that an entry waits for because it would end sooner there than where it may start."""
+
+    __slots__ = ("gain_s", "kept_off", "node", "times_as_fast", "until_s", "why")
+
+    def __init__(
+        self, node: Node, why: WhyBetter, gain_s: float, times_as_fast: float, until_s: float
+    ) -> None:
+        self.node = node
+        self.why = why
+        self.gain_s = gain_s
+        self.times_as_fast = times_as_fast
+        self.until_s = until_s
+        self.kept_off = NOWHERE  # the nodes that it may not start on meanwhile
 
 
 class KeyRate:
@@ -298,8 +321,8 @@ class Entry:
     __slots__ = (
         "account", "arrival", "attempt", "cached_tokens", "charged",
         "charged_account", "charged_on", "charged_queue", "claim", "class_charged", "cost",
-        "counted", "deadline_s", "excluded", "goes_first", "guest", "held_from", "held_on",
-        "held_until_s", "id", "joins_load", "kind", "lent", "node", "p50_s", "prefix", "price",
+        "counted", "deadline_s", "excluded", "goes_first", "guest", "held_until_s", "hold",
+        "id", "joins_load", "kind", "lent", "node", "others", "p50_s", "prefix", "price",
         "promised_in", "promotes_at_s", "promotes_in_s", "queue", "queued", "raw_s", "revoked",
         "room", "seq", "since_s", "size", "state", "unreached", "user", "wait_left_s", "waited_s",
     )  # fmt: skip
@@ -329,9 +352,9 @@ class Entry:
         self.excluded = NOWHERE  # nodes that failed it, or that its owner does not reach
         self.unreached = NOWHERE  # the latter of these
         self.cached_tokens = 0  # of its prompt, where it runs or ran last
-        self.held_on: Node | None = None  # waits for this one, because of its cache
-        self.held_from = NOWHERE  # nodes that it is kept off meanwhile
-        self.held_until_s = 0.0  # valid while it is held; not 0 once it has been
+        self.others = 0.0  # that ran on its node when it started there
+        self.hold: Hold | None = None  # what it waits for, though a node is free
+        self.held_until_s = 0.0  # when its first hold was to end; 0 before it was held
         self.goes_first = False  # whether it stands, or stood last, before all others of its queue
         self.wait_left_s = 0.0  # what is left of its waiting time; the clock stops while it runs
         self.deadline_s = 0.0  # valid while waiting

@@ -26,6 +26,7 @@ from forebay.core.nodes import (
     note_outcome,
 )
 from forebay.core.options import Options
+from forebay.core.placement import is_as_fast_as_any, measure
 from forebay.core.tickets import Book
 from forebay.core.view import audit, describe, snapshot
 from forebay.errors import NotAllowed
@@ -105,11 +106,14 @@ class Scheduler:
     def better_on_loan(self, arrival: events.Arrived, nodes: Iterable[str]) -> tuple[str, float]:
         """Return which of `nodes` an arrival had better wait for, and how many seconds that saves.
 
-        Free slots of these nodes are lent, but idle. One is better if the session of the arrival is
-        there, which is worth any time (`inf`), or more of its prompt than where it would start now.
-        Without such a node it returns `("", 0.0)`.
+        Free slots of these nodes are lent, but idle. Without a better one it returns `("", 0.0)`.
         """
         return self._arrivals.better_on_loan(arrival, nodes)
+
+    def may_lend(self, name: str) -> bool:
+        """Say whether slots of a node may be lent: who borrows knows of no node that is better."""
+        node = self._book.cluster.nodes.get(name)
+        return node is not None and is_as_fast_as_any(node)
 
     def _handlers_by_event(self) -> dict[type, Callable[..., None]]:
         """Return what takes each event; an arrival and an end are known without looking here."""
@@ -144,16 +148,7 @@ class Scheduler:
         if entry.claim is not None:
             self._settle_rate(entry, entry.claim, event)
         if event.ok:
-            lane = entry.queue.lane
-            times = lane.times
-            if node.loaded is None:
-                times.add(service_s, entry.arrival.prompt_tokens)
-                tally.service.append(service_s)
-            else:
-                self._add_service(entry, node, service_s)
-            learns = charging.needs_cost or book.paced or node.room is not None
-            if event.output_tokens >= 0 and (learns or entry.prefix):
-                self._learn_tokens(entry, event, service_s)
+            self._learn(entry, node, event, service_s)
             tally.served += 1
         else:
             tally.failed += 1
@@ -161,6 +156,21 @@ class Scheduler:
             note_outcome(node, entry.arrival.user, event, book.now_s)
         book.end(entry, "finish")
         fill(book, node)
+
+    def _learn(self, entry: Entry, node: Node, event: events.Finished, service_s: float) -> None:
+        """Take what a run that ended well tells of its lane and of its node."""
+        book, lane = self._book, entry.queue.lane
+        has_load = node.loaded is not None and memory.has_load(node, entry)
+        if len(lane.nodes) > 1 and service_s > 0.0 and not has_load:
+            measure(node, entry, service_s, event.output_tokens, book.now_s)
+        if node.loaded is None:
+            lane.times.add(service_s, entry.arrival.prompt_tokens)
+            book.tally.service.append(service_s)
+        else:
+            self._add_service(entry, node, service_s)
+        learns = book.charging.needs_cost or book.paced or node.room is not None
+        if event.output_tokens >= 0 and (learns or entry.prefix):
+            self._learn_tokens(entry, event, service_s)
 
     def _learn_tokens(self, entry: Entry, event: events.Finished, service_s: float) -> None:
         lane = entry.queue.lane
@@ -287,7 +297,7 @@ class Scheduler:
             if entry.state == "waiting":
                 book.promote(entry)
         for entry in due.released:
-            if entry.held_on is not None:
+            if entry.hold is not None:
                 release_hold(book, entry)
         for rate in due.rates:
             book.rates.offer(rate, book.now_s)
@@ -324,7 +334,7 @@ class Scheduler:
             book.cluster.readmit(node)
             if not was_up:
                 self._run_with_fallbacks()
-        elif node.held:
+        if node.held:
             release_holds(book, node)
         if book.cluster.unlisted:
             self._refuse_unlisted()
@@ -377,6 +387,8 @@ class Scheduler:
         node.rest_until_s = max(node.rest_until_s, book.now_s + rest_s)
         book.cluster.open.pop(node.name, None)
         book.timers.wake(node, node.rest_until_s, book.now_s)
+        if node.held:
+            release_holds(book, node)
 
     def _lend(self, event: events.Lent) -> None:
         book = self._book

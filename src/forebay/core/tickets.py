@@ -48,10 +48,11 @@ def total_wait_s(entry: Entry, now_s: float) -> float:
 
 def forget_hold(entry: Entry) -> None:
     """Let an entry run on the nodes again that it was kept off for the sake of another."""
-    if entry.held_on is not None:
-        entry.held_on.held.pop(entry, None)
-        entry.held_on = None
-        entry.excluded -= entry.held_from
+    hold = entry.hold
+    if hold is not None:
+        entry.hold = None
+        hold.node.held.pop(entry, None)
+        entry.excluded -= hold.kept_off
 
 
 class Book:
@@ -193,7 +194,7 @@ class Book:
         """Take a slot of the node for an entry, even beyond its slots."""
         queue = entry.queue
         self.seq += 1
-        nodes.take_lease(node, entry, queue.lane.model, self.seq)
+        nodes.take_lease(node, entry, queue.lane.model, self.seq, self.now_s)
         if node.on_trial:
             self.cluster.count_trial(node, queue.lane.model)
         if node.room is not None:
@@ -212,7 +213,7 @@ class Book:
         node = entry.node
         if node is None:
             raise InvariantBroken(f"{entry.id} holds no lease")
-        nodes.give_lease_back(node, entry)
+        nodes.give_lease_back(node, entry, self.now_s)
         if node.on_trial:
             self.cluster.count_trial(node, entry.queue.lane.model)
         if node.room is not None:
@@ -387,7 +388,7 @@ class Book:
         """Take an entry out of its queue and of the count, to start it."""
         queue = entry.queue
         fairness.take(queue, entry)
-        if entry.held_on is not None:
+        if entry.hold is not None:
             forget_hold(entry)
         self.lines.note_leave(queue)
         self.dequeue(entry)

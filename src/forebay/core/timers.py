@@ -98,7 +98,7 @@ def _is_live(at_s: float, kind: Kind, target: Entry | Node | KeyRate) -> bool:
     if not isinstance(target, Entry):
         return target.wake_s == at_s
     if kind == "release":
-        return target.held_on is not None and target.held_until_s == at_s
+        return target.hold is not None and target.hold.until_s == at_s
     claim = target.claim
     if kind == "deadline" and claim is not None and claim.gated and claim.parked:
         return False  # it stands still, and is set again

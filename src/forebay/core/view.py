@@ -50,7 +50,7 @@ def describe(book: Book, arrivals: Arrivals, entry: Entry) -> Describe:
         estimate = wait_s(lane, entry.queue, place, book.now_s, entry.size)
         position = place[0] + 1
         p50_s, p90_s, header_s = estimate[:3] if estimate is not None else (None, None, None)
-    held_on = entry.held_on
+    hold = entry.hold
     return Describe(
         entry.id,
         entry.state,
@@ -61,8 +61,12 @@ def describe(book: Book, arrivals: Arrivals, entry: Entry) -> Describe:
         estimate_s=header_s,
         p50_s=p50_s,
         p90_s=p90_s,
-        waits_for=held_on.name if held_on is not None else "",
-        cached_tokens=held_on.prefixes.cached_tokens(entry.arrival) if held_on is not None else 0,
+        waits_for="" if hold is None else hold.node.name,
+        better_by=None if hold is None else hold.why,
+        gain_s=0.0 if hold is None else hold.gain_s,
+        times_as_fast=0.0 if hold is None else hold.times_as_fast,
+        hold_s_left=0.0 if hold is None else max(0.0, hold.until_s - book.now_s),
+        cached_tokens=0 if hold is None else hold.node.prefixes.cached_tokens(entry.arrival),
         prompt_tokens=entry.arrival.prompt_tokens,
     )
 

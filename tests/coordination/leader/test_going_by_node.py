@@ -133,12 +133,12 @@ def add_slot(fleet: LocalFleet, home: str) -> None:
 def deferred(fleet: LocalFleet) -> tuple[LocalReplica, LocalReplica, str]:
     """Have a turn wait for a slot on loan to a replica that hears nothing."""
     one, two = joined(fleet)
-    home = begun(fleet, "session", one)
+    home = begun(fleet, "prompt", one)
     lend_all(fleet, two)
     add_slot(fleet, home)
     del fleet.replicas["two-1"]
     fleet.leader.tick(fleet.now_s)
-    one.post(turn("again", "session"), fleet, settle=True)
+    one.post(turn("again", "prompt"), fleet, settle=True)
     assert one.started == ["first"]
     return one, two, home
 
@@ -158,8 +158,9 @@ def test_nobody_waits_for_a_loan_for_long() -> None:
 def test_nobody_waits_for_a_loan_longer_than_the_cache_there_saves() -> None:
     fleet = LocalFleet()
     one, two = joined(fleet)
-    short = Arrived("first", "m", prompt_tokens=50, prefix=(1,), prefix_tokens=(50,))
+    short = Arrived("first", "m", prompt_tokens=300, prefix=(1,), prefix_tokens=(300,))
     one.post(short, fleet, settle=True)
+    fleet.now_s += 0.1
     one.post(Finished("first"), fleet, settle=True)
     lend_all(fleet, two)
     del fleet.replicas["two-1"]
@@ -167,18 +168,18 @@ def test_nobody_waits_for_a_loan_longer_than_the_cache_there_saves() -> None:
     one.post(replace(short, id="again"), fleet, settle=True)
     due_s = fleet.leader.next_deadline_s()
     assert due_s is not None
-    assert due_s == pytest.approx(fleet.now_s + 50 * 0.0002)
+    assert due_s == pytest.approx(fleet.now_s + 300 * 0.0002)
 
 
 def test_it_starts_elsewhere_at_once_when_the_slot_turns_out_to_be_in_use() -> None:
     fleet = LocalFleet()
     one, two = joined(fleet)
-    home = begun(fleet, "session", one)
+    home = begun(fleet, "prompt", one)
     lend_all(fleet, two)
     add_slot(fleet, home)
     for name in ("v", "w", "x", "y"):
         two.post(Arrived(name, "m"), fleet)  # the leader has not heard of these
-    one.post(turn("again", "session"), fleet)
+    one.post(turn("again", "prompt"), fleet)
     fleet.settle()
     assert node_of(one, "again") != home
 
@@ -190,10 +191,10 @@ def test_what_happens_to_it_meanwhile_leaves_nothing_behind() -> None:
     (told,) = [action for action in one.actions if isinstance(action, Describe)]
     assert (told.state, told.waited_s) == ("waiting", 0.0)
     one.post(Cancelled("again"), fleet, settle=True)
-    one.post(turn("next", "session"), fleet, settle=True)
+    one.post(turn("next", "prompt"), fleet, settle=True)
     one.post(Revoked("next", "cancelled"), fleet, settle=True)
     assert [action.code for action in one.actions if isinstance(action, Reject)] == ["cancelled"]
-    one.post(turn("last", "session"), fleet, settle=True)
+    one.post(turn("last", "prompt"), fleet, settle=True)
     fleet.replicas["two-1"] = two
     fleet.settle()
     assert node_of(one, "last") == home
@@ -206,16 +207,16 @@ def test_what_happens_to_it_meanwhile_leaves_nothing_behind() -> None:
 def test_no_more_wait_for_a_node_than_slots_seem_idle_there() -> None:
     fleet = LocalFleet()
     one, _, _ = deferred(fleet)
-    one.post(turn("second", "session"), fleet, settle=True)
-    one.post(turn("third", "session"), fleet, settle=True)
+    one.post(turn("second", "prompt"), fleet, settle=True)
+    one.post(turn("third", "prompt"), fleet, settle=True)
     assert one.started == ["first", "third"]
 
 
 def test_a_node_that_rests_is_not_waited_for() -> None:
     fleet = LocalFleet()
     one, two = joined(fleet)
-    home = begun(fleet, "session", one)
+    home = begun(fleet, "prompt", one)
     lend_all(fleet, two)
     one.post(NodeRested(home, 60.0), fleet, settle=True)
-    one.post(turn("again", "session"), fleet, settle=True)
+    one.post(turn("again", "prompt"), fleet, settle=True)
     assert node_of(one, "again") != home

@@ -18,7 +18,7 @@ def balance(loans: Loans, busy: int = 0, now_s: float = 0.0) -> dict[str, Lend |
 
 
 def test_what_is_idle_is_shared_out_and_one_part_stays_with_the_leader() -> None:
-    loans = Loans(Options())
+    loans = Loans(Options(), lambda _: True)
     assert balance(loans) == {name: Lend("gpu", 2) for name in OTHERS}
     assert balance(loans) == {}
     assert loans.idle_of("gpu") == 6
@@ -26,7 +26,7 @@ def test_what_is_idle_is_shared_out_and_one_part_stays_with_the_leader() -> None
 
 @given(st.integers(0, 10), st.lists(st.sampled_from(OTHERS), max_size=6))
 def test_no_more_is_lent_than_is_idle(busy: int, users: list[str]) -> None:
-    loans = Loans(Options())
+    loans = Loans(Options(), lambda _: True)
     balance(loans, busy)
     for user in users:
         loans.use(user, "gpu", 0.0)
@@ -35,14 +35,14 @@ def test_no_more_is_lent_than_is_idle(busy: int, users: list[str]) -> None:
 
 
 def test_the_last_ones_get_what_is_left() -> None:
-    loans = Loans(Options())
+    loans = Loans(Options(), lambda _: True)
     loans.lend("b", "gpu", 5, 0.0)
     assert balance(loans) == {"c": Lend("gpu", 2), "d": Lend("gpu", 1)}
     assert loans.idle_of("gpu") == GPU.slots
 
 
 def test_what_has_not_been_used_for_long_is_called_back_beyond_its_part() -> None:
-    loans = Loans(Options())
+    loans = Loans(Options(), lambda _: True)
     loans.lend("b", "gpu", 8, 0.0)
     assert balance(loans, now_s=5.0) == {}
     assert balance(loans, now_s=5.1) == {"b": Recall("gpu", 2)}
@@ -51,7 +51,7 @@ def test_what_has_not_been_used_for_long_is_called_back_beyond_its_part() -> Non
 
 
 def test_a_node_is_called_back_once_and_nothing_stays_there_meanwhile() -> None:
-    loans = Loans(Options())
+    loans = Loans(Options(), lambda _: True)
     loans.lend("b", "gpu", 1, 0.0)
     loans.lend("c", "other", 1, 0.0)
     assert loans.recall(["gpu"]) == [("b", Recall("gpu"))]
@@ -63,7 +63,7 @@ def test_a_node_is_called_back_once_and_nothing_stays_there_meanwhile() -> None:
 
 
 def test_no_more_comes_back_than_was_lent() -> None:
-    loans = Loans(Options())
+    loans = Loans(Options(), lambda _: True)
     loans.lend("b", "gpu", 2, 0.0)
     assert loans.give_back("b", "gpu", 5) == 2
     assert loans.give_back("b", "gpu", 1) == 0
@@ -71,7 +71,7 @@ def test_no_more_comes_back_than_was_lent() -> None:
 
 
 def test_all_of_a_lost_replica_comes_back() -> None:
-    loans = Loans(Options())
+    loans = Loans(Options(), lambda _: True)
     loans.lend("b", "gpu", 2, 0.0)
     loans.lend("b", "other", 1, 0.0)
     loans.lend("c", "gpu", 1, 0.0)
@@ -81,7 +81,7 @@ def test_all_of_a_lost_replica_comes_back() -> None:
 
 
 def test_it_is_too_much_when_a_node_shrinks_drains_or_nothing_may_wait() -> None:
-    loans = Loans(Options())
+    loans = Loans(Options(), lambda _: True)
     loans.lend("b", "gpu", 6, 0.0)
     loans.use("b", "gpu", 0.0)
     smaller = NodeChanged("gpu", slots=5, models=("llama",))

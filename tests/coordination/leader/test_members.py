@@ -97,7 +97,7 @@ def test_a_leader_says_goodbye_to_all() -> None:
 
 
 def test_standings_tell_what_each_has() -> None:
-    made, loans = members("b"), Loans(Options())
+    made, loans = members("b"), Loans(Options(), lambda _: True)
     loans.lend("b", "gpu", 2, 0.0)
     replica = made.get("b")
     assert replica is not None

@@ -141,6 +141,6 @@ def test_of_the_room_in_a_cache_the_latest_reading_counts_whoever_reports_last()
 
 
 def test_nothing_is_lent_of_a_node_that_tells_of_its_cache() -> None:
-    loans = Loans(Options())
+    loans = Loans(Options(), lambda _: True)
     assert not loans.must_recall(node(), 0)
     assert loans.must_recall(replace(node(), kv_free_tokens=500), 0)

@@ -36,11 +36,12 @@ async def turn(rig: Rig, name: str, turns: int, system: str = SYSTEM) -> str:
 
 
 async def answering_nodes(rig: Rig, count: int, slots: int) -> list[FakeNode]:
-    """Start a gateway before nodes that answer at once."""
+    """Start a gateway before nodes that answer at once, after a first request of a second."""
     nodes = [await rig.node(slots=slots) for _ in range(count)]
-    for node in nodes:
-        node.automatic = lambda call: call.answer(OK)
     await rig.start(*nodes)
+    for node in nodes:
+        await rig.measure(node, 1.0)
+        node.automatic = lambda call: call.answer(OK)
     return nodes
 
 

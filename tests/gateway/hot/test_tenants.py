@@ -32,9 +32,10 @@ async def start_two(rig: Rig, **options: Any) -> asyncio.Event:
         await call.answer(OK)
 
     nodes = [await rig.node(slots=1), await rig.node(slots=1)]
-    for node in nodes:
-        node.automatic = automatic
     await start(rig, *nodes, keys=[key("a", **options), key("b", **options)])
+    for node in nodes:
+        await rig.measure(node, 1.0, headers=A)
+        node.automatic = automatic
     return answers
 
 
@@ -107,5 +108,5 @@ async def test_a_session_is_no_conversation_of_another_key(rig: Rig) -> None:
     session = (await client.reply()).json["sessionId"]
     await client.post(f"/session/{session}/prompt", {"prompt": "hi"}, A)
     assert (await client.reply()).status == 202
-    await rig.wait_until("served_total", 1)
+    await rig.wait_until("served_total", 3)
     assert await talk(rig, session, B) == "n2", "the least recently used"

@@ -92,7 +92,10 @@ class Leader:
         self._tickets = FleetTickets()
         self._views = NodeViews()
         self._scheduler = Scheduler(options, first_seq(epoch), self._reaches)
-        self._lending = Lending(options, self.members, self._tickets, self._views, to_all=borrows)
+        self._lending = Lending(
+            options, self.members, self._tickets, self._views, self._scheduler.may_lend,
+            to_all=borrows,
+        )  # fmt: skip
         self._deferred = DeferredDecisions()
         self._takeover: Takeover | None = Takeover({about.member, *expected}, 0.0)
         self._next_silence_s = 0.0  # when to look next for replicas that are silent
@@ -265,12 +268,10 @@ class Leader:
             self._note_use(item.node, now_s)
 
     def _waits_for_loan(self, ticket: FleetTicket, arrival: Arrived, now_s: float) -> bool:
-        """Let a newcomer wait for a moment for the node with its session, or with its prompt.
+        """Let a newcomer wait for a moment for a node where it ends sooner.
 
         Where the free slots of that node are all on loan; the leader can have them back.
         """
-        if not (arrival.prefix or arrival.affinity):
-            return False
         nodes = self._lending.idle_for(arrival)
         if not nodes:
             return False

@@ -23,7 +23,7 @@ from forebay.coordination.protocol.messages import Lend, Recall
 from forebay.core import Expire, Lent, NodeRemoved
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from forebay.coordination.leader.members import Members
     from forebay.coordination.leader.node_views import NodeViews
@@ -46,7 +46,9 @@ class Loan:
 class Loans:
     """All loans, by node and replica."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, may_lend: Callable[[str], bool]) -> None:
+        """`may_lend`: whether nobody would rather have another node, by name."""
+        self._may_lend = may_lend
         self._loans: dict[str, dict[str, Loan]] = {}
         self.queue_is_full = False
         """Whether something was refused for want of a place, and none has become free since."""
@@ -66,9 +68,10 @@ class Loans:
 
         Nothing is lent while the queue is full: a newcomer can only start at once or be refused,
         and must find whatever is idle. Nor of a node that tells what its cache has room for: who
-        borrows a slot does not know what others have started there.
+        borrows a slot does not know what others have started there. Nor of one that is slower than
+        another: who borrows it would use it where waiting for the faster one is better.
         """
-        if node.kv_free_tokens >= 0:
+        if node.kv_free_tokens >= 0 or not self._may_lend(node.name):
             return True
         if not self._allowed or self.queue_is_full or node.state != "online":
             return True
@@ -178,12 +181,13 @@ class Lending:
         members: Members,
         tickets: FleetTickets,
         views: NodeViews,
+        may_lend: Callable[[str], bool],
         *,
         to_all: bool = False,
     ) -> None:
         """`to_all`: the leader's own replica borrows like the others."""
         self._to_all = to_all
-        self.loans = Loans(options)
+        self.loans = Loans(options, may_lend)
         self._members = members
         self._tickets = tickets
         self._views = views

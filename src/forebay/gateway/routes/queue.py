@@ -43,6 +43,7 @@ REASONS = {
     "loading": "the node that serves its model is loading it",
     "starting": "a node that may serve it has not answered yet",
     "rate": "its key is over its rate",
+    "better_node": "a slot is free, but a busy node is expected to end it sooner",
     "key": "it waits until another request of its key ends (max_running)",
     None: "it is running",
 }

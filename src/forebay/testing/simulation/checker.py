@@ -36,7 +36,7 @@ from forebay.testing.simulation import rules
 from forebay.testing.simulation.mirror import Mirror, SeenNode, SeenTicket
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from forebay.core.options import Options
 
@@ -120,8 +120,13 @@ class Census:
 class Checker:
     """One per run; `step` is called after each event with what it led to."""
 
-    def __init__(self, options: Options) -> None:
-        self._mirror = Mirror()
+    def __init__(self, options: Options, is_held: Callable[[str], bool]) -> None:
+        """`is_held` asks the scheduler whether a ticket waits for a better node.
+
+        A function of its own: a method would be copied with all it belongs to, where a step is
+        tried in several orders.
+        """
+        self._mirror = Mirror(is_held)
         self._starts_s: dict[str, list[float]] = {}
         """When requests and jobs of each key with limits have started."""
         self._take_options(options)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from forebay.core import Scheduler
-from forebay.core.actions import Abort, Action, Expire, Reject, Route
+from forebay.core.actions import Abort, Action, Describe, Expire, Reject, Route
 from forebay.core.events import (
     Audited,
     Cancelled,
@@ -92,7 +92,7 @@ class Simulation:
         self._stage = SimulationStage(self._clock, self._post)
         self._asks = self._stage.asks
         self._random = Random(f"{seed}/ticks")
-        self._checker = Checker(scenario.options)
+        self._checker = Checker(scenario.options, lambda ticket: self._is_held(ticket))
         self._recorder = ReportRecorder(scenario.warmup_s)
         self._inbox: deque[Event] = deque()
         self._draining = False
@@ -196,6 +196,10 @@ class Simulation:
                 pass
         for action in actions:
             self._perform(action)
+
+    def _is_held(self, ticket_id: str) -> bool:
+        seen = self._scheduler.handle(Inspected(ticket_id), self._clock.monotonic_s())
+        return any(isinstance(one, Describe) and one.reason == "better_node" for one in seen)
 
     def _perform(self, action: Action) -> None:
         match action:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from forebay.core.nodes import BROKEN_OFF_S, NOTICE_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from forebay.core.events import Arrived, NodeChanged
 
@@ -43,6 +43,8 @@ class SeenTicket:
     excluded: set[str] = field(default_factory=set)
     """Nodes that failed it and have not reported themselves since."""
     returned: bool = False
+    held: bool = False
+    """Whether it waited for a better node when that was last asked."""
     promised_s: float | None = None
     """The p50 it was told on arrival."""
     guest: bool = False
@@ -135,7 +137,8 @@ class SeenNode:
 class Mirror:
     """Everything that is unfinished, and every node."""
 
-    def __init__(self) -> None:
+    def __init__(self, asks_held: Callable[[str], bool]) -> None:
+        self.asks_held = asks_held
         self.now_s = 0.0
         self.tickets: dict[str, SeenTicket] = {}
         self.ended: set[str] = set()
@@ -212,6 +215,16 @@ class Mirror:
         for ticket in self.would_use(node):
             if ticket.arrived.key not in self.paced and not self.is_gated(ticket):
                 yield ticket
+
+    def is_held(self, ticket: SeenTicket) -> bool:
+        """Say whether a ticket waits for a better node, or did so until this step.
+
+        It was its turn then: from there on it goes before others of its queue, as a returned one.
+        """
+        before = ticket.held
+        ticket.held = self.asks_held(ticket.arrived.id)
+        ticket.returned |= ticket.held
+        return ticket.held or before
 
     def is_gated(self, ticket: SeenTicket) -> bool:
         """Say whether a job that has not started yet waits for other requests of its key."""

@@ -77,19 +77,23 @@ def _nobody_is_passed_over(
         return
     for rival in rivals:
         if rival.lane == ticket.lane and rival.rank == ticket.rank and not options.aging_s:
-            assert not _was_first(rival, ticket, options), (
+            assert not _was_first(rival, ticket, options) or mirror.is_held(rival), (
                 f"{ticket.arrived.id} starts before {rival.arrived.id}, whose turn it was"
             )
     _conversations_take_turns(options, ticket, rivals)
     if node.swaps:  # the swap rule orders lanes; inside a lane, classes keep their order
         rivals = [rival for rival in rivals if rival.lane == ticket.lane]
     if ticket.arrived.job:
-        live = next((rival.arrived.id for rival in rivals if not rival.arrived.job), None)
+        live = next(
+            (one.arrived.id for one in rivals if not one.arrived.job and not mirror.is_held(one)),
+            None,
+        )
         assert live is None, f"job {ticket.arrived.id} starts while {live} waits"
     elif options.class_order == "strict":
         least = _rank_at_best(ticket, options, mirror.now_s)
         for rival in rivals:
-            assert rival.arrived.job or _rank_at_worst(rival, options, mirror.now_s) >= least, (
+            before = _rank_at_worst(rival, options, mirror.now_s) < least
+            assert rival.arrived.job or not before or mirror.is_held(rival), (
                 f"{ticket.arrived.id} starts while {rival.arrived.id} of a higher class waits"
             )
 
@@ -162,7 +166,7 @@ def no_slot_is_idle(mirror: Mirror) -> None:
     for node in mirror.nodes.values():
         if not node.is_usable(mirror.now_s):
             continue
-        waiting = list(mirror.waits_for(node))
+        waiting = [one for one in mirror.waits_for(node) if not mirror.is_held(one)]
         if waiting and node.swaps:
             hot = {lease.arrived.model for lease in node.leases.values()}
             if any(ticket.arrived.model not in hot for ticket in waiting):
