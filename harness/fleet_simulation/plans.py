@@ -130,7 +130,7 @@ def _random_options(random: Random) -> Options:
         max_size=random.choice((3, 20, 100)),
         wait_s_max=random.choice((6.0, 20.0)),
         fairness=random.choice(("round_robin", "fifo")),
-        when_full=random.choice(("reject", "displace")),
+        when_full=random.choice(("class", "displace", "reject")),
     )
 
 

@@ -57,7 +57,7 @@ def draw_options(rng: Random) -> Options:
         max_size=pick((0, 1, 2, 3, 4, 6)) if narrow else 100,
         bytes_max=pick((6, 12, 1000)) if narrow else 1000,
         per_user_max=pick((0, 0, 1, 2)) if narrow else 0,
-        when_full=pick(("reject", "displace")),
+        when_full=pick(("class", "displace", "reject")),
         wait_s_max=pick((2.0, 5.0, 60.0)) if narrow else pick((10.0, 60.0)),
         queue_streams=not narrow or rng.random() < 0.6,
         class_order=pick(("strict", "strict", "weighted")),

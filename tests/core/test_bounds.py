@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forebay.core import Options, OptionsChanged, Reject, Scheduler, Wait
+from forebay.core import Arrived, Options, OptionsChanged, Reject, Resumed, Scheduler, Wait
 from forebay.errors import NotAllowed
+from harness.function_calls import functions_called
 
 from .rig import Rig
 
@@ -17,8 +19,11 @@ if TYPE_CHECKING:
     from forebay.core import Action
 
 
+CLASS_AND_DISPLACE = pytest.mark.parametrize("when_full", ["class", "displace"])
+
+
 def full_rig(*waiting: str, priority: str = "normal", **options: object) -> Rig:
-    """One busy node and a displacing queue that these fill to the brim."""
+    """One busy node and a queue that these fill to the brim; places fewer than others count."""
     options = {"when_full": "displace", "max_size": len(waiting), **options}
     rig = Rig(**options)
     rig.node()
@@ -133,36 +138,69 @@ def test_aging_that_is_turned_off_promotes_nobody_any_more() -> None:
     assert rig.look().by_priority == {"high": 0, "normal": 0, "low": 1}
 
 
-# -- when full, with displacement
+# -- when full
 
 
-def test_without_displacement_even_the_most_urgent_is_refused() -> None:
+def test_where_nobody_makes_room_even_the_most_urgent_is_refused() -> None:
     rig = full_rig("a1", "a2", priority="low", when_full="reject")
     assert rig.refuse("b", priority="high").code == "queue_full"
 
 
-def test_a_higher_class_takes_the_newest_place_of_the_lowest_class() -> None:
-    rig = full_rig("a1", "a2", priority="low")
+@CLASS_AND_DISPLACE
+def test_a_higher_class_takes_the_newest_place_of_the_largest_holder_of_the_lowest_class(
+    when_full: str,
+) -> None:
+    rig = full_rig("a1", "a2", "b1", priority="low", when_full=when_full)
     assert displaced(rig.give_arrival("h", priority="high")) == ["a2"]
-    assert rig.look().by_priority == {"high": 1, "normal": 0, "low": 1}
+    assert rig.look().by_priority == {"high": 1, "normal": 0, "low": 2}
 
 
-def test_the_lowest_class_makes_room_not_the_one_next_below() -> None:
-    rig = full_rig("a1", "a2", "a3")
+@CLASS_AND_DISPLACE
+def test_whose_stream_was_answered_makes_room_after_the_others_of_its_user(when_full: str) -> None:
+    rig = full_rig("a1", "a2", "a3", max_size=5, priority="low", when_full=when_full)
+    for name in ("a4", "a5"):
+        rig.wait(name, priority="low", stream=True, answered_after_s=10.0)
+    rig.now_s += 5.0
+    assert displaced(rig.give_arrival("h1", priority="high")) == ["a5"]
+    rig.now_s += 5.0
+    order = [displaced(rig.give_arrival(f"h{n}", priority="high"))[0] for n in range(2, 6)]
+    assert order == ["a3", "a2", "a1", "a4"]
+
+
+def test_the_age_of_a_stream_is_known_to_a_core_that_takes_over() -> None:
+    rig = Rig(max_size=2)
+    rig.node()
+    rig.start("z")
+    stream = Arrived("a2", "m", user="a", priority="low", stream=True, answered_after_s=10.0)
+    rig.wait("a1", priority="low")
+    rig.give(Resumed(stream, waited_s=9.0))
+    rig.now_s += 1.0
+    assert displaced(rig.give_arrival("h", priority="high")) == ["a1"]
+
+
+@CLASS_AND_DISPLACE
+def test_the_lowest_class_makes_room_not_the_one_next_below(when_full: str) -> None:
+    rig = full_rig("a1", "a2", "a3", when_full=when_full)
     rig.finish("z")
     rig.wait("l", priority="low")
     assert displaced(rig.give_arrival("h", priority="high")) == ["l"]
     assert displaced(rig.give_arrival("i", priority="high")) == ["a3"]
 
 
-def test_a_lower_class_displaces_nobody() -> None:
-    rig = full_rig("a1", "a2", "a3")
+@CLASS_AND_DISPLACE
+def test_a_lower_class_displaces_nobody(when_full: str) -> None:
+    rig = full_rig("a1", "a2", "a3", when_full=when_full)
     assert rig.refuse("l", priority="low").code == "queue_full"
 
 
 def test_two_places_fewer_than_the_largest_holder_are_a_claim() -> None:
     rig = full_rig("a1", "a2", "b1")
     assert displaced(rig.give_arrival("c1")) == ["a2"]
+
+
+def test_where_only_classes_count_no_number_of_places_fewer_is_a_claim() -> None:
+    rig = full_rig("a1", "a2", "a3", when_full="class")
+    assert rig.refuse("c1").code == "queue_full"
 
 
 def test_one_place_fewer_is_no_claim() -> None:
@@ -215,20 +253,65 @@ def test_per_user_bounds_are_not_widened_by_displacement() -> None:
     assert rig.refuse("b3", priority="high").code == "user_queue_full"
 
 
+def test_a_line_full_of_the_lowest_class_keeps_nobody_above_out() -> None:
+    """With `reject` five of six were turned away."""
+    rig = full_rig(*(f"a{number}" for number in range(6)), priority="low", when_full="class")
+    for number in range(6):
+        assert displaced(rig.give_arrival(f"h{number}", priority="high"))
+    assert rig.refuse("h6", priority="high").code == "queue_full"
+
+
 @given(
+    when_full=st.sampled_from(["class", "displace", "reject"]),
     size=st.integers(1, 4),
+    most_bytes=st.integers(1, 12),
     arrivals=st.lists(
-        st.tuples(st.sampled_from("abc"), st.sampled_from(["high", "normal", "low"])), max_size=40
+        st.tuples(
+            st.sampled_from("abc"), st.sampled_from(["high", "normal", "low"]), st.integers(0, 6),
+            st.booleans(), st.sampled_from([0.0, 1.0]),
+        ),
+        max_size=40,
     ),
-)
-@settings(max_examples=60, deadline=None)
-def test_displacement_keeps_the_bound_and_answers_everyone_once(
-    size: int, arrivals: list[tuple[str, str]]
+)  # fmt: skip
+@settings(max_examples=100, deadline=None)
+def test_no_bound_is_passed_and_one_at_most_makes_room_for_a_newcomer(
+    when_full: str,
+    size: int,
+    most_bytes: int,
+    arrivals: list[tuple[str, str, int, bool, float]],
 ) -> None:
-    rig = full_rig(max_size=size)
-    answered: list[str] = []
-    for number, (user, priority) in enumerate(arrivals):
-        actions = rig.give_arrival(f"{user}{number}", priority=priority)
-        answered += [action.id for action in actions if isinstance(action, Reject)]
-        assert rig.look().waiting <= size
-    assert len(answered) == len(set(answered)) == max(0, len(arrivals) - size)
+    rig = full_rig(max_size=size, bytes_max=most_bytes, when_full=when_full)
+    ranks: dict[str, int] = {}
+    ended: list[str] = []
+    for number, (user, priority, size_bytes, stream, passed_s) in enumerate(arrivals):
+        rig.now_s += passed_s
+        name = f"{user}{number}"
+        ranks[name] = ("high", "normal", "low").index(priority)
+        actions = rig.give_arrival(
+            name, priority=priority, size_bytes=size_bytes, stream=stream,
+            answered_after_s=2.0 * stream,
+        )  # fmt: skip
+        out = [action.id for action in actions if isinstance(action, Reject)]
+        assert len(out) <= 1
+        waiting = [one for one in ranks if one not in ended and one != name]
+        if out and out != [name]:
+            assert when_full != "reject"
+            assert ranks[out[0]] == max(ranks[one] for one in waiting)
+            assert ranks[out[0]] > ranks[name] or when_full == "displace"
+        ended += out
+        seen = rig.look()
+        assert seen.waiting <= size
+        assert seen.waiting_bytes <= most_bytes
+    assert len(ended) == len(set(ended))
+    assert rig.look().waiting == len(arrivals) - len(ended)
+
+
+@pytest.mark.parametrize("when_full", ["class", "reject"])
+def test_to_refuse_one_costs_the_same_however_many_wait(when_full: str) -> None:
+    """Invariant 12; estimates aside, of which there are none before anything is measured."""
+    counts = []
+    for waiting in (10, 2000):
+        names = [f"{'ab'[number % 2]}{number}" for number in range(waiting)]
+        rig = full_rig(*names, when_full=when_full)
+        counts.append(len(functions_called(partial(rig.refuse, "c"))))
+    assert counts[1] <= counts[0] + 5

@@ -106,7 +106,7 @@ def test_the_defaults_are_those_of_the_design() -> None:
     assert (options.class_order, options.fairness, options.when_full) == (
         "strict",
         "tokens",
-        "reject",
+        "class",
     )
     assert [options.weight_of(rank) for rank in range(3)] == [8.0, 4.0, 1.0]
     assert Scheduler().next_deadline_s() is None

@@ -40,7 +40,7 @@ max_wait_seconds=60
 full_status=429
 timeout_status=504
 profile="standard"
-when_full="reject"
+when_full="class"
 stream="queue"
 keepalive_seconds=15
 fairness="tokens"
@@ -198,7 +198,7 @@ def test_every_choice_about_the_queue_reaches_the_core() -> None:
 def test_the_nexus_profile_sets_what_its_specification_says() -> None:
     queue = QueueSettings(profile="nexus")
     assert (queue.full_status, queue.timeout_status, queue.max_wait_seconds) == (503, 503, 30)
-    assert (queue.stream, queue.fairness) == ("reject", "fifo")
+    assert (queue.stream, queue.when_full, queue.fairness) == ("reject", "reject", "fifo")
     assert parse_priority("low", queue.priorities) == "normal"
     assert parse_priority("high", queue.priorities) == "high"
     assert not queue.options().queue_streams

@@ -26,7 +26,7 @@ def peaceful_plan(seed: int, *, delay_s: float = 0.0) -> FleetPlan:
         wait_s_max=random.choice((2.0, 20.0)),
         fairness=random.choice(("round_robin", "tokens", "fifo")),
         class_order="strict" if strict else "weighted",
-        when_full=random.choice(("reject", "displace")),
+        when_full=random.choice(("class", "displace", "reject")),
         aging_s=0.0 if strict else random.choice((0.0, 1.0)),
     )
     return FleetPlan(

@@ -147,6 +147,7 @@ class Arrivals:
             entry.wait_left_s -= event.waited_s
         entry.promotes_in_s -= event.waited_s
         entry.attempt = event.attempt
+        entry.answered_at_s -= event.waited_s + event.ran_s
         if event.excluded:
             entry.excluded = frozenset(event.excluded)
         if event.node:
@@ -377,7 +378,7 @@ class Arrivals:
         if code in (None, "queue_full") and not lane.is_up and self._strands_too_many():
             code = "queue_full"
         elif code == "queue_full" and self._has_time(arrival):
-            victim = book.bounds.victim(arrival, book.rank_of(arrival), user)
+            victim = book.bounds.victim(arrival, book.rank_of(arrival), user, book.now_s)
         elif code in NEVER_WAITS and self._finds_a_job(lane):
             code = book.bounds.refusal_of_guest(arrival, user)
         if code is not None and victim is None:
@@ -443,12 +444,9 @@ class Arrivals:
         book.end(victim, "reject")
         book.tally.reject("queue_full")
         wait_s = self.turn_s(victim.arrival, victim.queue.lane)
-        reasons = (
-            REASONS["queue_full"],
-            "displaced by a more urgent request, or by a user with fewer waiting requests",
-        )
+        words = REASONS["queue_full"]
         book.keep_number(victim.arrival, victim.seq, wait_s)
-        book.actions.append(Reject(victim.id, "queue_full", reasons, wait_s, wait_s))
+        book.actions.append(Reject(victim.id, "queue_full", (words,), wait_s, wait_s))
 
     def _is_too_late(self, arrival: Arrived, lane: Lane) -> bool:
         """Refuse at once what would only wait to die at the caller's own limit."""

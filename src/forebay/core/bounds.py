@@ -4,16 +4,19 @@ Counted are live requests that wait; jobs are outside.
 An entry that returns to its place counts again but is never refused: it was admitted once, so the
 count may pass the bound by what was running, and newcomers are refused until it is below.
 
-With `when_full = "displace"` a newcomer of a higher class, or whose user holds at least two places
-fewer than the largest holder of its class, takes the place of the newest entry of the largest
-holder in the lowest class. Without it one script can fill the queue, and fairness is lost at the
-door. Holders are kept in buckets by how many places they hold, so that the largest is known in
+When it is full, one entry may have to make room: the newest of the largest holder in the lowest
+class, and one whose stream was answered already only after all others of that holder. `when_full`
+says for whom: with `class` for a newcomer of a higher class, with `displace` also for one of the
+same class whose user holds at least two places fewer than that holder, with `reject` for nobody.
+With `reject` a line full of the lowest class turns the highest away; with `class` one script can
+keep others of its class out. If one place is not enough, for bytes or count, the newcomer is
+refused. Holders are kept in buckets by how many places they hold, so that the largest is known in
 O(1): a count only ever moves to the neighbouring bucket.
 """
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,12 +31,13 @@ SWEEP_SLACK = 64
 class Holders:
     """The users of one class by the number of places they hold."""
 
-    __slots__ = ("_buckets", "_held", "_newest", "largest")
+    __slots__ = ("_buckets", "_held", "_last", "largest")
 
     def __init__(self) -> None:
         self._held: dict[User, int] = {}
         self._buckets: dict[int, dict[User, None]] = {}
-        self._newest: dict[User, list[tuple[int, Entry]]] = {}
+        self._last: dict[User, list[tuple[bool, int, Entry]]] = {}
+        """Each user's entries as a heap: whether its stream was answered, and the newest first."""
         self.largest = 0
 
     def held_by(self, user: User | None) -> int:
@@ -43,28 +47,31 @@ class Holders:
         user = entry.user
         held = self._held.get(user, 0) + 1
         self._move(user, held)
-        newest = self._newest.setdefault(user, [])
-        if len(newest) > 2 * held + SWEEP_SLACK:
-            newest[:] = [item for item in newest if _holds(item[1], entry.queue.rank)]
-            heapify(newest)
-        heappush(newest, (-entry.seq, entry))
+        last = self._last.setdefault(user, [])
+        if len(last) > 2 * held + SWEEP_SLACK:
+            last[:] = [item for item in last if _holds(item[2], entry.queue.rank)]
+            heapify(last)
+        heappush(last, (False, -entry.seq, entry))
 
     def remove(self, entry: Entry) -> None:
         user = entry.user
         held = self._held[user] - 1
         self._move(user, held)
         if held == 0:
-            del self._newest[user]
+            del self._last[user]
 
-    def newest_of_largest(self, rank: int) -> Entry:
-        """Return the newest entry of the largest holder; of several, the first to hold so many."""
+    def last_of_largest(self, rank: int, now_s: float) -> Entry:
+        """Return who makes room of the largest holder; of several, the first to hold so many."""
         user = next(iter(self._buckets[self.largest]))
-        newest = self._newest[user]
+        last = self._last[user]
         while True:
-            entry = newest[0][1]
-            if _holds(entry, rank):
+            answered, _, entry = last[0]
+            if not _holds(entry, rank):
+                heappop(last)
+            elif now_s >= entry.answered_at_s and not answered:
+                heapreplace(last, (True, -entry.seq, entry))
+            else:
                 return entry
-            heappop(newest)
 
     def _move(self, user: User, held: int) -> None:
         before = self._held.get(user, 0)
@@ -106,9 +113,7 @@ class Bounds:
         self.guests = 0  # of these, outside `max_size`
         self.bytes = 0
         self.by_rank = [0] * ranks
-        self._holders = (
-            [Holders() for _ in range(ranks)] if options.when_full == "displace" else None
-        )
+        self._holders = None if options.when_full == "reject" else [Holders() for _ in range(ranks)]
 
     def change_options(self, options: Options) -> None:
         """Take over new limits; lower ones drain."""
@@ -142,7 +147,7 @@ class Bounds:
             return "queue_full"
         return None
 
-    def victim(self, arrival: Arrived, rank: int, user: User | None) -> Entry | None:
+    def victim(self, arrival: Arrived, rank: int, user: User | None, now_s: float) -> Entry | None:
         """Return the entry that must make room for a newcomer when full, or None to refuse it."""
         if self._holders is None or self.waiting == self.guests:
             return None
@@ -150,11 +155,13 @@ class Bounds:
         holders = self._holders[lowest]
         if lowest < rank:
             return None
-        if lowest == rank and holders.largest - holders.held_by(user) < 2:
+        if lowest == rank and (
+            self.options.when_full == "class" or holders.largest - holders.held_by(user) < 2
+        ):
             return None
-        entry = holders.newest_of_largest(lowest)
         if self.waiting - self.guests - 1 >= self.options.max_size:
             return None
+        entry = holders.last_of_largest(lowest, now_s)
         if self.bytes - entry.arrival.size_bytes + arrival.size_bytes > self.options.bytes_max:
             return None
         return entry

@@ -69,6 +69,9 @@ class Arrived(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """About how many tokens each of these parts has."""
     conversation: str = ""
     """Which of its user's conversations it belongs to; all that name none are one."""
+    answered_after_s: float = 0.0
+    """A stream that has not begun so long after its arrival is answered by then, so that it should
+    keep its place longer than others; 0 is never."""
 
 
 class Resumed(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):

@@ -40,7 +40,9 @@ class Options(Struct, frozen=True, tag=True, gc=False):
     """What the bodies of waiting requests may weigh together."""
     per_user_max: int = 0
     """Requests one user may have waiting; 0 is no limit of its own."""
-    when_full: Literal["reject", "displace"] = "reject"
+    when_full: Literal["class", "displace", "reject"] = "class"
+    """For whom one that waits makes room: those of a higher class; also users with fewer places;
+    nobody."""
     wait_s_max: float = 60.0
     queue_streams: bool = True
     """False refuses a stream that could not start at once."""

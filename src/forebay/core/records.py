@@ -319,7 +319,7 @@ class Entry:
     """One ticket: what arrived, where it stands, and the lease it holds while it runs."""
 
     __slots__ = (
-        "account", "arrival", "attempt", "cached_tokens", "charged",
+        "account", "answered_at_s", "arrival", "attempt", "cached_tokens", "charged",
         "charged_account", "charged_on", "charged_queue", "claim", "class_charged", "cost",
         "counted", "deadline_s", "excluded", "goes_first", "guest", "held_until_s", "hold",
         "id", "joins_load", "kind", "lent", "node", "others", "p50_s", "prefix", "price",
@@ -337,6 +337,8 @@ class Entry:
         self.since_s = now_s  # when the present state began to count: waiting, or running
         self.waited_s = 0.0  # waiting before the present state
         self.attempt = 0
+        answered_s = arrival.answered_after_s
+        self.answered_at_s = now_s + answered_s if answered_s > 0.0 else NEVER_S
         self.cost = 0.0  # tokens, as estimated at dispatch
         self.charged = 0.0  # what its user's account was charged at dispatch
         self.charged_on: Node | None = None  # where; None before its first start

@@ -26,6 +26,7 @@ PROFILES: Mapping[str, Mapping[str, object]] = {
         "timeout_status": 503,
         "max_wait_seconds": 30.0,
         "stream": "reject",
+        "when_full": "reject",
         "fairness": "fifo",
         "priorities": ("high", "normal"),  # a class that is not listed is read as normal
     },
@@ -103,12 +104,13 @@ class QueueSettings(Section):
 
     profile: Literal["standard", "nexus"] = "standard"
     """A set of defaults in one word. "nexus": `full_status` and `timeout_status` 503,
-    `max_wait_seconds` 30, `stream` "reject", `fairness` "fifo", `priorities` without "low", which
-    is then read as normal. Keys that are set win over the profile."""
+    `max_wait_seconds` 30, `stream` and `when_full` "reject", `fairness` "fifo", `priorities`
+    without "low", which is then read as normal. Keys that are set win over the profile."""
 
-    when_full: Literal["reject", "displace"] = "reject"
-    """What a full queue does: "reject" refuses the newcomer, "displace" lets one of a higher class,
-    or of a user with fewer places, take the place of the largest holder's newest request."""
+    when_full: Literal["class", "displace", "reject"] = "class"
+    """Whom a full queue makes room for: "class" lets a request of a higher class take the place of
+    the newest one of the lowest class's largest holder, "displace" also one of a user with at least
+    two places fewer; "reject" refuses every newcomer."""
 
     stream: Literal["queue", "reject"] = "queue"
     """Whether streams wait like anything else, or are answered 503 when no slot is free."""

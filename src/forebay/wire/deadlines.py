@@ -28,10 +28,10 @@ class Deadlines(Generic[T]):
     (None, ['b'])
     """
 
-    __slots__ = ("_clock", "_expired", "_limit_s", "_now_s", "_since_s", "_timer")
+    __slots__ = ("_clock", "_expired", "_now_s", "_since_s", "_timer", "limit_s")
 
     def __init__(self, limit_s: float, expired: Callable[[T], None], clock: Timers) -> None:
-        self._limit_s = limit_s
+        self.limit_s = limit_s
         self._expired = expired
         self._clock = clock
         self._now_s = clock.monotonic_s
@@ -49,8 +49,8 @@ class Deadlines(Generic[T]):
         if member in since:
             del since[member]
         since[member] = now_s
-        if self._timer is None and self._limit_s > 0.0:
-            self._timer = self._clock.call_at(now_s + self._limit_s, self._fire)
+        if self._timer is None and self.limit_s > 0.0:
+            self._timer = self._clock.call_at(now_s + self.limit_s, self._fire)
 
     def discard(self, member: T) -> None:
         """Stop the member's time; nothing happens if it is not in."""
@@ -66,8 +66,8 @@ class Deadlines(Generic[T]):
 
     def change(self, limit_s: float) -> None:
         """Use another limit, for those already in too; their time goes on from where it is."""
-        if limit_s != self._limit_s:
-            self._limit_s = limit_s
+        if limit_s != self.limit_s:
+            self.limit_s = limit_s
             self._arm()
 
     def clear(self) -> None:
@@ -78,7 +78,7 @@ class Deadlines(Generic[T]):
             self._timer = None
 
     def _fire(self) -> None:
-        now_s, limit_s = self._now_s(), self._limit_s
+        now_s, limit_s = self._now_s(), self.limit_s
         try:  # reckoned as `_arm` does, or rounding would have it fire and find nobody, for ever
             while (member := self.eldest()) is not None and self._is_due(member, now_s, limit_s):
                 del self._since_s[member]
@@ -94,5 +94,5 @@ class Deadlines(Generic[T]):
             self._timer.cancel()
             self._timer = None
         first = self.eldest()
-        if first is not None and self._limit_s > 0.0:
-            self._timer = self._clock.call_at(self._since_s[first] + self._limit_s, self._fire)
+        if first is not None and self.limit_s > 0.0:
+            self._timer = self._clock.call_at(self._since_s[first] + self.limit_s, self._fire)

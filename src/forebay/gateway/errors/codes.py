@@ -46,7 +46,8 @@ def _never(status: int, meaning: str, remedy: str, japanese: str, hint: str = ""
 CODES: dict[str, Code] = {
     "queue_full": _later(
         429,
-        "The queue is full (`queue.max_size`, `queue.max_bytes`).",
+        "The queue is full (`queue.max_size`, `queue.max_bytes`), or was, and a request of a higher "
+        "class took this one's place (`queue.when_full`).",
         "Try again after `Retry-After`. If this persists, raise `queue.max_size` or "
         "`queue.max_bytes`, or add nodes.",
         "キューが満杯です（すべてのノードが過負荷です）",

@@ -123,7 +123,7 @@ class Admission:
         request_id = self.unique_id(caller.request_id)
         user = caller.fixed_user or self.callers.user_of(caller, named_user or None)
         chain = self._chain(caller, model, body, prompt_tokens) if nodes.several else NO_PREFIX
-        size = len(body)
+        size, is_stream = len(body), family.is_stream(fields, route)
         arrival = Arrived(  # by position: msgspec takes a microsecond more by name
             request_id, model, family.name, user,
             self.callers.priority_of(caller, tier or None),
@@ -132,11 +132,12 @@ class Admission:
             size,
             caller.weight,
             conversation_of(caller.owner_id, user, caller.affinity) if caller.affinity else "",
-            caller.max_wait_s, family.is_stream(fields, route), False,  # job
+            caller.max_wait_s, is_stream, False,  # job
             caller.owner_id, caller.key_running_max, fallbacks,
             False, "",  # patient, request_id
             size << 32 | crc32(body[-DIGEST_BYTES:]),
             chain[0], chain[1], caller.affinity,
+            self._relay.keepalive.limit_s if is_stream and family.comments else 0.0,
         )  # fmt: skip
         return InferenceCall(
             arrival,

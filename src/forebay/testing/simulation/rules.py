@@ -365,13 +365,13 @@ def displacement_is_right(
     The lowest class waiting gives way; in it, the largest holder; of its entries, the newest. With
     aging the classes cannot be seen from outside.
     """
-    assert options.when_full == "displace", f"{victim.arrived.id} loses its place"
+    assert options.when_full != "reject", f"{victim.arrived.id} loses its place"
     assert not victim.arrived.job, f"job {victim.arrived.id} loses a place it does not have"
     if options.aging_s:
         return
     lowest, held = _largest_holders(mirror)
     assert victim.rank == lowest, f"{victim.arrived.id} gives way before a lower class"
-    assert _may_displace(mirror, newcomer), (
+    assert _may_displace(mirror, options, newcomer), (
         f"{newcomer.arrived.id} has no right to displace {victim.arrived.id}"
     )
     mine = [
@@ -387,20 +387,20 @@ def nobody_could_give_way(mirror: Mirror, options: Options, newcomer: SeenTicket
     own_s = newcomer.arrived.max_wait_s
     if options.wait_s_max <= 0.0 or (own_s is not None and own_s <= 0.0):
         return  # who may not wait takes nobody's place
-    if options.when_full != "displace" or options.aging_s or not mirror.inside():
+    if options.when_full == "reject" or options.aging_s or not mirror.inside():
         return
     if mirror.strands_too_many(newcomer.lane, options.max_size):
         return
     only_by_one = mirror.inside() == options.max_size
     fits = mirror.waiting_bytes + newcomer.arrived.size_bytes <= options.bytes_max
-    assert not (only_by_one and fits and _may_displace(mirror, newcomer)), (
+    assert not (only_by_one and fits and _may_displace(mirror, options, newcomer)), (
         f"{newcomer.arrived.id} is refused, though it may displace another"
     )
 
 
-def _may_displace(mirror: Mirror, newcomer: SeenTicket) -> bool:
+def _may_displace(mirror: Mirror, options: Options, newcomer: SeenTicket) -> bool:
     lowest, held = _largest_holders(mirror)
-    if newcomer.rank != lowest:
+    if newcomer.rank != lowest or options.when_full == "class":
         return newcomer.rank < lowest
     return max(held.values()) - held.get(newcomer.arrived.user, 0) >= 2
 

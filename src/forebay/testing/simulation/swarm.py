@@ -132,7 +132,7 @@ class _Draw:
             max_size=random.choice((0, 1, 2, 5, 10)) if small else 100,
             bytes_max=random.choice((800, 2000, 10_000)) if self.chance(0.2) else 268_435_456,
             per_user_max=random.choice((1, 3, 5)) if self.chance(0.3) else 0,
-            when_full=random.choice(("reject", "displace")),
+            when_full=random.choice(("class", "displace", "reject")),
             wait_s_max=random.choice((0.0, 0.5, 2.0, 10.0, 60.0, 60.0)),
             queue_streams=not self.chance(0.2),
             priorities=random.choice(
