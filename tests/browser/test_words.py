@@ -10,7 +10,7 @@ from forebay.nodes.health import WAYS_TO_FAIL
 
 STATIC = Path(__file__).parents[2] / "src/forebay/dashboard/static"
 ENTRY = re.compile(r'^  (\w+): "((?:[^"\\]|\\.)*)",$', re.M)
-LINES_MAX = 400
+LINES_MAX = 410
 
 
 def words(language: str) -> dict[str, str]:

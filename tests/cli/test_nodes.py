@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from forebay.cli.output.tables import node_table
+from forebay.sdk.status import NodeStatus
 from forebay.settings import digest_of
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ async def test_a_node_is_added_listed_and_removed(desk: Desk) -> None:
     await gateway.parts.nodes.first_probes(10.0)
     (listed,) = json.loads((await desk.run("nodes", "list", "--json")).stdout)
     assert (listed["name"], listed["slots"], listed["state"]) == ("gpu1", 2, "online")
+    assert (listed["speed"], listed["speed_measured_seconds_ago"]) == (None, None)
     shown = (await desk.run("nodes", "list")).stdout
     assert "gpu1" in shown
     assert "0 of 2" in shown
@@ -41,6 +44,12 @@ async def test_the_list_says_what_a_node_s_cache_has_room_for(desk: Desk) -> Non
     assert backend is not None
     backend.heard(1, None, 52_000)
     assert "52,000 tokens free" in (await desk.run("nodes", "list")).stdout
+
+
+def test_the_list_says_how_fast_a_node_is_once_it_was_measured() -> None:
+    measured = NodeStatus("gpu1", speed=0.4, speed_measured_seconds_ago=180.0)
+    speeds = node_table([measured, NodeStatus("gpu2")]).columns[4]
+    assert (speeds.header, *speeds.cells) == ("Speed", "0.40 x usual, 3 min 0 s ago", "")
 
 
 async def test_a_node_is_drained_and_resumed(desk: Desk) -> None:

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forebay.cli.queue import place_text
+from forebay.sdk import Place
+from forebay.sdk.values import BetterNode
 from forebay.settings import digest_of
 
 if TYPE_CHECKING:
@@ -145,3 +148,10 @@ async def test_a_word_that_is_no_state_is_refused_before_a_gateway_is_asked(desk
     for words in (("--state", "lost"), ("--before", "a")):
         done = await desk.run("queue", "list", *words, url="http://127.0.0.1:9")
         assert done.exit_code == 2, words
+
+
+def test_one_that_waits_for_a_better_node_is_told_what_it_gains() -> None:
+    better = BetterNode("gpu2", "speed", seconds_gained=3.2, seconds_left=5.0)
+    text = place_text(Place("w", "waiting", 1, reason="waits for gpu2", better_node=better)).plain
+    assert "Gain       ends 3.2 s sooner there; waits for it 5.0 s more at most" in text
+    assert "Gain" not in place_text(Place("w", "waiting", 1)).plain

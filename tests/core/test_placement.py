@@ -209,3 +209,35 @@ def test_absurd_counts_leave_every_sum_finite() -> None:
     lane = rig.core._book.cluster.lanes["m", "openai"]
     assert all(0.0 < speed.mean() < 1e12 for speed in lane.speeds.values())
     assert rig.start("z").node
+
+
+def test_a_picture_tells_how_fast_each_node_is_and_when_that_was_measured() -> None:
+    rig = unequal()
+    rig.node("new")
+    seen = {node.name: node for node in rig.look().nodes}
+    fast, slow, new = seen["fast"], seen["slow"], seen["new"]
+    assert fast.speed is not None
+    assert slow.speed is not None
+    assert slow.speed < 1.0 < fast.speed
+    assert fast.speed == pytest.approx(5.0 * slow.speed, rel=0.1)
+    assert (fast.measured_s_ago, slow.measured_s_ago) == (404.0, 400.0)
+    assert (new.speed, new.measured_s_ago) == (None, None)
+    rig.now_s += 10.0
+    node = served(rig, "a", 1.0)
+    seen = {node.name: node for node in rig.look().nodes}
+    assert (seen[node].measured_s_ago, seen["slow"].measured_s_ago) == (0.0, 411.0)
+
+
+def test_the_speed_of_a_node_is_1_over_its_mean_over_the_models() -> None:
+    rig = Rig()
+    rig.node("one", 1, "m", "k")
+    rig.node("two", 1, "m", "k")
+    for number in range(40):
+        for model, took in (("m", {"one": 1.0, "two": 4.0}), ("k", {"one": 2.0, "two": 2.0})):
+            names = [f"{model}{number}{which}" for which in "ab"]
+            by_node = {rig.start(name, model, max_wait_s=0.0).node: name for name in names}
+            rig.finish(by_node["one"], after_s=took["one"])
+            rig.finish(by_node["two"], after_s=took["two"] - took["one"])
+    one, two = rig.look().nodes
+    assert one.speed == pytest.approx(2 / (1 / 2.5 + 1), rel=0.1)
+    assert two.speed == pytest.approx(2 / (4 / 2.5 + 1), rel=0.1)

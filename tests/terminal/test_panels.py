@@ -183,6 +183,15 @@ def test_a_node_whose_slots_were_found_says_why() -> None:
     assert re.search(r"^ *Slots +8$", fixed, re.M), fixed
 
 
+def test_the_speed_of_a_node_and_when_it_was_measured_are_shown() -> None:
+    slow = node("gpu1", speed=0.4, speed_measured_seconds_ago=180.0)
+    view = made_view(nodes=[slow, node("gpu2")])
+    head, first, second = shown(panels.nodes, view, 100, 3).splitlines()
+    assert (head.split()[-1], first.split()[-1], second.split()[-1]) == ("Speed", "0.40x", "·")
+    assert "0.40 x usual, measured 3 min ago" in shown(panels.node_facts, view)
+    assert re.search(r"Speed +not measured", shown(panels.node_facts, made_view(nodes=[node("a")])))
+
+
 def test_a_guarded_node_says_so() -> None:
     view = made_view(nodes=[node("gpu1", guarded=True)])
     assert "ollama, guarded, in this state" in shown(panels.message, view)

@@ -192,6 +192,9 @@ def place_text(place: Place) -> Text:
         ("Estimate", "" if left.p50 is None else f"{short(left.p50)} more"),
         ("Why", printable(place.reason or "")),
     ]
+    if (better := place.better_node) is not None:
+        gained, left_s = short(better.seconds_gained), short(better.seconds_left)
+        facts.append(("Gain", f"ends {gained} sooner there; waits for it {left_s} more at most"))
     for name, value in facts:
         if value:
             text.append(f"\n  {name:<10} {value}")

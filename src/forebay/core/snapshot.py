@@ -24,6 +24,10 @@ class NodeView(Struct, frozen=True, gc=False):
     gpu_load: float
     models: tuple[str, ...]
     loaded: tuple[str, ...] | None
+    speed: float | None = None
+    """1 / the mean `x` of its lanes: 1.0 is usual, higher is faster; None was not measured."""
+    measured_s_ago: float | None = None
+    """When its speed was measured last."""
 
 
 class LaneView(Struct, frozen=True, gc=False):

@@ -100,7 +100,9 @@ def snapshot(book: Book) -> Snapshot:
         average_service_s=mean(tally.service),
         totals=tally.totals(),
         nodes=tuple(
-            _node_view(node) for node in book.cluster.nodes.values() if node.name[:1] != "("
+            _node_view(node, book.now_s)
+            for node in book.cluster.nodes.values()
+            if node.name[:1] != "("
         ),
         lanes=tuple(_lane_view(lane, book) for lane in _shown(lanes)),
     )
@@ -134,8 +136,20 @@ def _lane_view(lane: Lane, book: Book) -> LaneView:
     )  # fmt: skip
 
 
-def _node_view(node: Node) -> NodeView:
+def _node_view(node: Node, now_s: float) -> NodeView:
     loaded = None if node.loaded is None else tuple(node.loaded)
+    found = [
+        lane.speeds[node.name]
+        for lanes in node.lanes.values()
+        for lane in lanes.values()
+        if node.name in lane.speeds
+    ]
+    speed: float | None = None
+    measured_s_ago: float | None = None
+    if found:
+        speed = float(len(found)) / sum([one.mean() for one in found])
+        measured_s_ago = now_s - max([one.measured_s for one in found])
     return NodeView(
-        node.name, node.state, node.slots, len(node.leases), node.gpu_load, node.models, loaded
-    )
+        node.name, node.state, node.slots, len(node.leases), node.gpu_load, node.models, loaded,
+        speed, measured_s_ago,
+    )  # fmt: skip

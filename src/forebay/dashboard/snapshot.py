@@ -113,6 +113,9 @@ class NodeSnapshot(Struct, frozen=True):
     """Why it has as many slots, where they are found automatically."""
     kv_free_tokens: int | None = None
     """What its key-value cache has room for, where its guard says so."""
+    speed: float | None = None
+    """1.0 is usual for its models, higher is faster; None where it was not measured."""
+    speed_measured_seconds_ago: float | None = None
 
 
 class JobTypeCounts(Struct, frozen=True):
@@ -322,6 +325,8 @@ def node_snapshots(
             guarded=node.guarded,
             slots_reason=node.slots_reason,
             kv_free_tokens=node.kv_free_tokens,
+            speed=None if view is None else _rounded(view.speed),
+            speed_measured_seconds_ago=None if view is None else _rounded(view.measured_s_ago),
         )
 
 

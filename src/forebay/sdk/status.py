@@ -59,6 +59,9 @@ class NodeStatus(Struct, frozen=True):
     vram_total_bytes: float | None = None
     kv_free_tokens: int | None = None
     """What its key-value cache has room for; None where no guard says so."""
+    speed: float | None = None
+    """1.0 is usual for its models, higher is faster; None where it was not measured."""
+    speed_measured_seconds_ago: float | None = None
     failures: dict[str, int] = {}
     last_error: str | None = None
     simulated: bool = False

@@ -98,6 +98,21 @@ class EstimatedWait(Struct, frozen=True):
     p90: float | None = None
 
 
+class BetterNode(Struct, frozen=True):
+    """A busy node that a request waits for, though another is free."""
+
+    node: str
+    why: str = ""
+    """`memory`, `prompt` or `speed`: what gains most."""
+    seconds_gained: float = 0.0
+    """How much sooner it is expected to end there."""
+    seconds_left: float = 0.0
+    """How long it waits for that node at most."""
+    times_as_fast: float = 0.0
+    cached_tokens: int = 0
+    prompt_tokens: int = 0
+
+
 class Place(Struct, frozen=True):
     """Where one request stands, and why."""
 
@@ -107,6 +122,7 @@ class Place(Struct, frozen=True):
     estimated_wait_seconds: EstimatedWait = EstimatedWait()
     waited_seconds: float = 0.0
     reason: str | None = None
+    better_node: BetterNode | None = None
     timeline: tuple[dict[str, Any], ...] = ()
 
 

@@ -38,6 +38,7 @@ from forebay.terminal.text import (
     plural,
     share,
     slot_bar,
+    speed,
     table,
     wrap,
 )
@@ -358,7 +359,7 @@ def _failures(node: NodeStatus) -> Text:
 NO_NODES = "There are no nodes. Add one with: forebay nodes add URL"
 NODE_COLUMNS = (
     Column("", 14, lambda node: line("  ", node.name), 0, 30),
-    Column("Kind", 9, lambda node: line(node.kind or ""), 103, 10),
+    Column("Kind", 9, lambda node: line(node.kind or ""), 109, 10),
     Column("State", 10, _state),
     Column("Slots", 12, _slots, 38, 13),
     Column("Model", 15, _model, 54, 34),
@@ -366,13 +367,20 @@ NODE_COLUMNS = (
     numeric("VRAM", 7, lambda one: known(memory(one.vram_used_bytes, one.vram_total_bytes)), 67, 9),
     numeric("Fail", 4, _failures, 72, 5),
     numeric("Since", 6, lambda node: known(brief(node.state_seconds)), 79, 7),
-    Column("Last error", 24, lambda node: line(node.last_error or ""), 128, ENDLESS),
+    numeric("Speed", 5, lambda node: known(speed(node.speed)), 96, 6),
+    Column("Last error", 24, lambda node: line(node.last_error or ""), 134, ENDLESS),
 )
 
 
 def _kind(node: NodeStatus) -> str:
     marks = (" simulated" if node.simulated else "", " guarded" if node.guarded else "")
     return ",".join([node.kind or "kind unknown", *filter(None, marks)])
+
+
+def _speed(node: NodeStatus) -> str:
+    if node.speed is None:
+        return "not measured"
+    return f"{node.speed:.2f} x usual, measured {brief(node.speed_measured_seconds_ago)} ago"
 
 
 def node_facts(view: TopView, cells: int, rows: int) -> list[Text]:
@@ -387,6 +395,7 @@ def node_facts(view: TopView, cells: int, rows: int) -> list[Text]:
         ("Slots", f"{node.slots}: {node.slots_reason}" if node.slots_reason else str(node.slots)),
         ("Models", f"{node.models_total}: {', '.join(node.models)}" if node.models else ""),
         ("In memory", "all of them" if node.loaded is None else ", ".join(node.loaded)),
+        ("Speed", _speed(node)),
         ("Cache", "" if node.kv_free_tokens is None else f"{node.kv_free_tokens:,} tokens free"),
         ("Failing", ", ".join(node.failing)),
         ("Failures", failures),

@@ -318,6 +318,17 @@ def share(part: float | None) -> str:
     return "-" if part is None else f"{min(9.99, max(0.0, part)):.0%}"
 
 
+def speed(times: float | None) -> str:
+    """Return how fast a node is, against what is usual.
+
+    >>> speed(0.432), speed(12.0), speed(None)
+    ('0.43x', '12x', '-')
+    """
+    if times is None:
+        return "-"
+    return f"{times:.2f}x" if times < 9.995 else f"{counted(round(times))}x"
+
+
 def plural(number: float, one: str, many: str = "") -> str:
     """Return a number with its noun.
 

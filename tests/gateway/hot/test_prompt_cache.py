@@ -81,13 +81,17 @@ async def test_one_that_waits_for_a_cache_is_told_so(rig: Rig) -> None:
     call = await node.next_call()
     waiting = await rig.ask(messages=conversation("a", 2), headers={"X-Request-Id": "w"})
     await rig.wait_until("waiting", 1)
-    cache: dict[str, Any] = (await rig.get("/v1/queue/w")).json["cache"]
+    seen: dict[str, Any] = (await rig.get("/v1/queue/w")).json
+    cache, better = seen["cache"], seen["better_node"]
     assert cache["node"] == name
     assert cache["cached_tokens"] > 50_000
     assert cache["message"] == (
         f"waits for {name}: {cache['cached_tokens']:,} of {cache['prompt_tokens']:,} "
         "prompt tokens are cached there"
     )
+    assert seen["reason"] == cache["message"]
+    assert (better["node"], better["why"]) == (name, "prompt")
+    assert better["cached_tokens"] == cache["cached_tokens"]
     await call.answer(OK)
     await (await node.next_call()).answer(OK)
     assert (await running.reply()).status == 200

@@ -11,7 +11,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from forebay.cli.output.text import harmless, printable
+from forebay.cli.output.text import harmless, printable, short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -89,7 +89,7 @@ def _as_records(table: Table) -> Text:
 
 def node_table(nodes: Sequence[NodeStatus]) -> Table:
     """Return the nodes as a table."""
-    table = plain_table("Node", "State", "Kind", "Running", "Models", "URL", "Last error")
+    table = plain_table("Node", "State", "Kind", "Running", "Speed", "Models", "URL", "Last error")
     for node in nodes:
         state = printable(node.state)
         table.add_row(
@@ -97,6 +97,7 @@ def node_table(nodes: Sequence[NodeStatus]) -> Table:
             Text(state, COLOURS.get(state, "")),
             printable(node.kind or "?") + (", guarded" if node.guarded else ""),
             f"{node.in_flight} of {node.slots}" + _room(node.kv_free_tokens),
+            _speed(node),
             _models(node.models),
             printable(node.url),
             printable(node.last_error or ""),
@@ -106,6 +107,12 @@ def node_table(nodes: Sequence[NodeStatus]) -> Table:
 
 def _room(tokens: int | None) -> str:
     return "" if tokens is None else f", {tokens:,} tokens free"
+
+
+def _speed(node: NodeStatus) -> str:
+    if node.speed is None:
+        return ""
+    return f"{node.speed:.2f} x usual, {short(node.speed_measured_seconds_ago or 0.0)} ago"
 
 
 def _models(names: list[str]) -> str:

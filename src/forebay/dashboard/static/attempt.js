@@ -12,7 +12,7 @@ export class Attempt {
     Object.assign(this, { number, model, priority, message, onChange });
     this.id = `try-${randomText()}`;
     this.state = "sending"; // then waiting, starting, answering; at last done, failed or stopped
-    this.place = null; // {position, p50, p90, reason, at}: what the gateway said of our place, and when
+    this.place = null; // {position, p50, p90, reason, better, at}: what the gateway said of our place, and when
     this.text = "";
     this.thought = ""; // what a reasoning model thinks before it answers
     this.node = this.waitedSeconds = this.failure = null;
@@ -55,7 +55,7 @@ export class Attempt {
     if (!told || !this.active || this.state === "answering") return;
     if (told.state === "waiting") {
       const { p50, p90 } = told.estimated_wait_seconds;
-      this.queued({ position: told.position, p50, p90, reason: told.reason_code });
+      this.queued({ position: told.position, p50, p90, reason: told.reason_code, better: told.better_node });
     } else if (told.state === "running") {
       this.become("starting");
     }

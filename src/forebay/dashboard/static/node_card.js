@@ -18,6 +18,7 @@ export function makeCard(node) {
     part("slots", make("div", { class: "slots" }, make("div", { class: "cells", "aria-hidden": "true" }), make("p"))),
     part("models", make("ul", { class: "models" })),
     part("meters", make("div", { class: "meters" })),
+    part("speed", make("p", { class: "cache-room", hidden: true })),
     part("room", make("p", { class: "cache-room", hidden: true })),
     part("failures", make("p", { class: "failures" })),
     part("error", make("p", { class: "last-error", hidden: true })),
@@ -33,6 +34,9 @@ export function updateCard(card, node, admin) {
   showSlots(card.slots, node);
   showModels(card.models, node);
   keepChildren(card.meters, meters(node), { key: ({ key }) => key, create: makeMeter, update: updateMeter });
+  const speed = node.speed ?? null;
+  card.speed.hidden = speed === null;
+  setText(card.speed, speed === null ? "" : word("node_speed", { speed: number(speed, 2), time: longDuration(node.speed_measured_seconds_ago) }));
   const room = node.kv_free_tokens ?? null;
   card.room.hidden = room === null;
   setText(card.room, room === null ? "" : word("cache_room", { tokens: number(room) }));

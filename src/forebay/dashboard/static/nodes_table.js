@@ -3,7 +3,7 @@ import { make, setAttribute, setText } from "./dom.js";
 import { makeActions, updateActions } from "./node_actions.js";
 import { failuresOf, recentError } from "./node_card.js";
 import { DataTable } from "./table.js";
-import { bytesOf, longDuration, percent, word } from "./words.js";
+import { bytesOf, longDuration, number, percent, word } from "./words.js";
 
 const MODELS_MAX = 3; // more than this are counted
 
@@ -21,6 +21,8 @@ export function makeNodesTable(isAdmin) {
       { name: "gpu", end: true, when: (nodes) => nodes.some(({ gpu_load }) => gpu_load !== null), value: ({ gpu_load }) => gpu_load,
         text: ({ gpu_load }) => (gpu_load === null ? word("none") : percent(gpu_load)) },
       { name: "vram", end: true, when: (nodes) => nodes.some(({ vram_total_bytes }) => vram_total_bytes), value: ({ vram_used_bytes }) => vram_used_bytes, text: memory },
+      { name: "speed", end: true, when: (nodes) => nodes.some(({ speed }) => (speed ?? null) !== null), value: ({ speed }) => speed,
+        text: ({ speed }) => ((speed ?? null) === null ? word("none") : `${number(speed, 2)} ×`) },
       { name: "models_title", fill: showModels },
       { name: "failures", end: true, value: failing, fill: (cell, node) => {
         setText(cell, String(failing(node)));

@@ -59,14 +59,20 @@ function estimate(attempt) {
 function note(attempt) {
   if (attempt.failure && attempt.state === "failed") return failure(attempt.failure);
   if (attempt.state === "waiting") {
-    const { reason, p90 } = attempt.place;
+    const { reason, better, p90 } = attempt.place;
     const parts = [];
-    if (reason) parts.push(wordOr("reason_", reason));
+    if (better) parts.push(whyBetter(better));
+    else if (reason) parts.push(wordOr("reason_", reason));
     const most = attempt.secondsLeft("p90");
     if (p90 !== null && most > 0.5) parts.push(word("try_up_to", { time: longDuration(most) }));
     return parts.join(" · ");
   }
   return ["answering", "done", "stopped"].includes(attempt.state) ? figures(attempt).join(" · ") : "";
+}
+
+function whyBetter({ node, why, times_as_fast: times, cached_tokens: cached, prompt_tokens: prompt, seconds_gained: gained, seconds_left: left }) {
+  const because = word(`better_${why}`, { times: number(times, 1), cached: number(cached), prompt: number(prompt) });
+  return word("try_better_node", { node, because, gained: duration(gained), left: longDuration(left) });
 }
 
 function figures(attempt) {

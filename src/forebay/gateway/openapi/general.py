@@ -6,6 +6,7 @@ from typing import Final, get_args
 
 from forebay.build import Build
 from forebay.coordination.protocol.fleet import Mode, ReplicaState
+from forebay.core.actions import WhyBetter
 from forebay.gateway.openapi.operations import FOR_ADMINS, WITH_A_KEY, Operation, query
 from forebay.gateway.openapi.schemas import (
     BOOLEAN,
@@ -28,6 +29,7 @@ from forebay.guard.heartbeat import GuardState
 
 _AS_LISTED: Final = ("Accept-Language", "anthropic-version")
 _GUARD_HEADERS: Final = ("Accept-Language", "X-Forebay-Guard-Token")
+_SPEED: Final = {"type": "number", "minimum": 0}
 _SHORT: Final = {"type": "string", "maxLength": 256}
 _INSTANCE: Final = query(
     "instance", _SHORT, "Which guard stops, where another may have taken over its name."
@@ -202,9 +204,21 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "reason": said("Why it waits, in words.", TEXT),
         "reason_code": {
             "type": ["string", "null"],
-            "enum": ["busy", "turn", "offline", "loading", "starting", "rate", "key", None],
+            "enum": ["busy", "turn", "offline", "loading", "starting", "rate", "key",
+                "better_node", None],
             "description": "The same for programs; null while it runs.",
         },
+        "better_node": said("The busy node that it waits for, though another is free; null where "
+            "it waits for none.", {"anyOf": [record({
+                "node": TEXT,
+                "why": said("What gains most: its model is in memory there, its prompt is cached "
+                    "there, or that node is faster.", {"enum": list(get_args(WhyBetter))}),
+                "seconds_gained": said("How much sooner it is expected to end there.", SECONDS),
+                "seconds_left": said("How long it waits for that node at most.", SECONDS),
+                "times_as_fast": said("That node, against what is free.", _SPEED),
+                "cached_tokens": COUNT,
+                "prompt_tokens": COUNT,
+            }), {"type": "null"}]}),
         "cache": said("What of its prompt a node has computed before: where it runs, or where it "
             "waits to run; null where nothing is known.", {"anyOf": [record({
                 "node": TEXT_OR_NULL,
@@ -289,6 +303,9 @@ SCHEMAS: Final[dict[str, Schema]] = {
             {"type": ["array", "null"], "items": TEXT}),
         "failing": said("Models that rest there for seconds: they failed.", listed(TEXT)),
         "gpu_load": {"type": ["number", "null"], "minimum": 0, "maximum": 1},
+        "speed": said("How fast it served lately: 1.0 is usual for its models, higher is faster; "
+            "null where it was not measured.", {"anyOf": [_SPEED, {"type": "null"}]}),
+        "speed_measured_seconds_ago": SECONDS_OR_NULL,
         "kv_free_tokens": said("Tokens that its key-value cache has room for, by its guard's last "
             "heartbeat; null where it does not say.", {"type": ["integer", "null"], "minimum": 0}),
         "failures": said("Requests that failed there, by kind.", COUNTS),

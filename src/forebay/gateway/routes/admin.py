@@ -14,6 +14,7 @@ from forebay.errors import NotAllowed
 from forebay.gateway.errors.http_error import HttpError, invalid, invalid_settings
 from forebay.gateway.http.authorization import name_of
 from forebay.gateway.routes.json_answer import json_answer
+from forebay.gateway.routes.queue import rounded
 from forebay.guard.heartbeat import HEARTBEAT_S, LOST_S, NODES_PATH, GuardHeartbeat
 from forebay.guard.token import TOKEN_HEADER, same
 from forebay.settings import NodeSettings, SettingsError, parse_node
@@ -159,6 +160,8 @@ def _shown(backend: Backend, view: NodeView | None) -> dict[str, object]:
         "loaded": None if told.loaded is None else list(told.loaded),
         "failing": list(told.failing),
         "gpu_load": told.gpu_load,
+        "speed": rounded(view.speed) if view is not None else None,
+        "speed_measured_seconds_ago": rounded(view.measured_s_ago) if view is not None else None,
         "kv_free_tokens": backend.kv_free_tokens,
         "failures": dict(backend.failures),
         "last_error": backend.last_error or None,

@@ -47,7 +47,7 @@ REASONS = {
     "key": "it waits until another request of its key ends (max_running)",
     None: "it is running",
 }
-"""Why a request waits, in words."""
+"""Why a request waits, in words; `reason_of` names the better node."""
 
 
 @dataclass(frozen=True)
@@ -203,8 +203,9 @@ def _shown(exchange: Exchange, seen: Describe, now_s: float) -> dict[str, object
         "position": seen.position,
         "estimated_wait_seconds": {"p50": rounded(seen.p50_s), "p90": rounded(seen.p90_s)},
         "waited_seconds": round(seen.waited_s, 3),
-        "reason": REASONS[seen.reason],
+        "reason": reason_of(seen),
         "reason_code": seen.reason,
+        "better_node": _better_node(seen),
         "cache": _cache(seen),
         "attempt": seen.attempt,
         "timeline": [
@@ -213,11 +214,44 @@ def _shown(exchange: Exchange, seen: Describe, now_s: float) -> dict[str, object
     }
 
 
+def reason_of(seen: Describe) -> str:
+    """Return in words why a request waits."""
+    if not seen.waits_for:
+        return REASONS[seen.reason]
+    match seen.better_by:
+        case "prompt":
+            why = _cached_there(seen)
+        case "memory":
+            why = "its model is in memory there"
+        case _:
+            why = f"it is {round(seen.times_as_fast, 1):g} x as fast as what is free"
+    return f"waits for {seen.waits_for}: {why}"
+
+
+def _better_node(seen: Describe) -> dict[str, object] | None:
+    """Show the busy node that a request waits for, though another is free; None without one."""
+    if not seen.waits_for:
+        return None
+    return {
+        "node": seen.waits_for,
+        "why": seen.better_by,
+        "seconds_gained": round(seen.gain_s, 3),
+        "seconds_left": round(seen.hold_s_left, 3),
+        "times_as_fast": round(seen.times_as_fast, 2),
+        "cached_tokens": seen.cached_tokens,
+        "prompt_tokens": seen.prompt_tokens,
+    }
+
+
+def _cached_there(seen: Describe) -> str:
+    return f"{seen.cached_tokens:,} of {seen.prompt_tokens:,} prompt tokens are cached there"
+
+
 def _cache(seen: Describe) -> dict[str, object] | None:
     """Say what of a prompt a node has computed before; None where nothing is known."""
     if not seen.cached_tokens:
         return None
-    cached = f"{seen.cached_tokens:,} of {seen.prompt_tokens:,} prompt tokens are cached there"
+    cached = _cached_there(seen)
     node = seen.waits_for or seen.node
     return {
         "node": node,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 import msgspec
 
 from forebay.core import Arrived
-from forebay.gateway.routes.queue import REASONS, rounded
+from forebay.gateway.routes.queue import reason_of, rounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -296,6 +296,6 @@ def _complete(row: RequestRow, seen: Describe) -> None:
     if seen.state == "waiting":
         row.position = seen.position
         row.estimated_wait_seconds = Estimate(rounded(seen.p50_s), rounded(seen.p90_s))
-        row.reason, row.reason_code = REASONS[seen.reason], seen.reason
+        row.reason, row.reason_code = reason_of(seen), seen.reason
     elif seen.state == "running":
         row.state, row.node = "running", seen.node
