@@ -49,7 +49,7 @@ async def test_the_list_says_what_a_node_s_cache_has_room_for(desk: Desk) -> Non
 def test_the_list_says_how_fast_a_node_is_once_it_was_measured() -> None:
     measured = NodeStatus("gpu1", speed=0.4, speed_measured_seconds_ago=180.0)
     speeds = node_table([measured, NodeStatus("gpu2")]).columns[4]
-    assert (speeds.header, *speeds.cells) == ("Speed", "0.40 x usual, 3 min 0 s ago", "")
+    assert (speeds.header, *speeds.cells) == ("Speed", "0.40 x usual, 3 min ago", "")
 
 
 async def test_a_node_is_drained_and_resumed(desk: Desk) -> None:
