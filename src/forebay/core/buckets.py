@@ -10,7 +10,7 @@ ROUNDING: Final = 1e-9
 
 
 class Bucket:
-    """What may be started in a minute."""
+    """What may be started in a minute; a capacity of 0 is no limit."""
 
     __slots__ = ("_at_s", "_level", "capacity")
 
@@ -33,13 +33,15 @@ class Bucket:
         self._set(min(0.0, self.level(now_s)), now_s)
 
     def resize(self, capacity: int, now_s: float) -> None:
-        """Change the limit; what was used of the last minute stays used."""
+        """Change the limit; what was used of the last minute stays used, where there was one."""
         level = self.level(now_s) + max(0.0, capacity - self.capacity)
         self.capacity = float(capacity)
         self._set(level, now_s)
 
     def wait_s(self, amount: float, ahead: float, now_s: float) -> float:
         """Return when it has that much, or is full, after `ahead` has been taken out."""
+        if not self.capacity:
+            return 0.0
         missing = ahead + min(amount, self.capacity) - self.level(now_s)
         if missing <= ROUNDING * self.capacity:
             return 0.0
@@ -47,17 +49,9 @@ class Bucket:
 
     def reset_s(self, now_s: float) -> float:
         """Return when it is full again if nothing more starts."""
+        if not self.capacity:
+            return 0.0
         return (self.capacity - self.level(now_s)) * MINUTE_S / self.capacity
 
     def _set(self, level: float, now_s: float) -> None:
         self._level, self._at_s = max(-self.capacity, min(level, self.capacity)), now_s
-
-
-def resized(bucket: Bucket | None, capacity: int, now_s: float) -> Bucket | None:
-    """Return a bucket with another limit, a full one where there was none, None without a limit."""
-    if not capacity:
-        return None
-    if bucket is None:
-        return Bucket(capacity, now_s)
-    bucket.resize(capacity, now_s)
-    return bucket

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 class Charging:
     """The three fairness modes as three prices."""
 
-    __slots__ = ("_by_tokens", "_options", "_unit", "_weighted", "_weights", "needs_cost")
-
     def __init__(self, options: Options) -> None:
         self._options = options
         self._by_tokens = options.fairness == "tokens"

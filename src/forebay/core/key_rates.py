@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forebay.core.actions import RateStatus
-from forebay.core.buckets import ROUNDING, resized
+from forebay.core.buckets import ROUNDING
 from forebay.core.fairness import best
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def change_limits(rate: KeyRate, limits: KeyLimits, now_s: float) -> None:
     """Take over other limits; what was used of them stays used."""
     rate.limits = limits
-    rate.requests = resized(rate.requests, limits.requests_per_minute, now_s)
-    rate.tokens = resized(rate.tokens, limits.tokens_per_minute, now_s)
+    rate.requests.resize(limits.requests_per_minute, now_s)
+    rate.tokens.resize(limits.tokens_per_minute, now_s)
 
 
 def is_full(rate: KeyRate, rank: int) -> bool:
@@ -27,17 +27,15 @@ def is_full(rate: KeyRate, rank: int) -> bool:
 
 def empty_buckets(rate: KeyRate, now_s: float) -> None:
     """Take the whole last minute as used."""
-    for bucket in (rate.requests, rate.tokens):
-        if bucket is not None:
-            bucket.empty(now_s)
+    rate.requests.empty(now_s)
+    rate.tokens.empty(now_s)
 
 
 def charge_claim(rate: KeyRate, claim: Claim, requests: int, tokens: float, now_s: float) -> None:
     """Charge a start, or correct what it was charged to so many tokens in all."""
-    if rate.requests is not None and requests:
+    if requests:
         rate.requests.take(requests, now_s)
-    due = tokens - claim.taken
-    claim.taken += rate.tokens.take(due, now_s) if rate.tokens is not None else due
+    claim.taken += rate.tokens.take(tokens - claim.taken, now_s)
     count_today(rate, tokens - claim.tokens if claim.charged else tokens)
     claim.tokens, claim.charged = tokens, True
 
@@ -63,11 +61,8 @@ def bucket_wait_s(
 ) -> float:
     """Return when the buckets allow one of so many tokens, after those ahead of it."""
     requests_ahead, tokens_ahead = ahead
-    wait_s = 0.0
-    if rate.requests is not None:
-        wait_s = rate.requests.wait_s(1.0, requests_ahead, now_s)
-    if rate.tokens is not None:
-        wait_s = max(wait_s, rate.tokens.wait_s(tokens, tokens_ahead, now_s))
+    wait_s = rate.requests.wait_s(1.0, requests_ahead, now_s)
+    wait_s = max(wait_s, rate.tokens.wait_s(tokens, tokens_ahead, now_s))
     limit, used = rate.limits.tokens_per_day, rate.used_today + tokens_ahead
     if limit and used > 0.0 and used + tokens > limit:
         wait_s = max(wait_s, day_left_s)
@@ -77,19 +72,18 @@ def bucket_wait_s(
 def status_of(rate: KeyRate, day_left_s: float, now_s: float) -> RateStatus:
     """Return what callers are told of the limits and of what is left of them."""
     limits, requests, tokens = rate.limits, rate.requests, rate.tokens
-    left = reset_s = tokens_reset_s = 0.0
-    if requests is not None:
-        left, reset_s = requests.level(now_s), requests.reset_s(now_s)
-    limit, tokens_left = limits.tokens_per_minute, 0.0
-    if tokens is not None:
-        tokens_left, tokens_reset_s = tokens.level(now_s), tokens.reset_s(now_s)
+    limit, left, reset_s = limits.tokens_per_minute, tokens.level(now_s), tokens.reset_s(now_s)
     day_left = limits.tokens_per_day - rate.used_today
-    if limits.tokens_per_day and (tokens is None or day_left < tokens_left):
-        limit, tokens_left, tokens_reset_s = limits.tokens_per_day, day_left, day_left_s
+    if limits.tokens_per_day and (not limit or day_left < left):
+        limit, left, reset_s = limits.tokens_per_day, day_left, day_left_s
     return RateStatus(
-        limits.requests_per_minute, max(0, int(left + ROUNDING)), reset_s,
-        limit, max(0, int(tokens_left + ROUNDING)), tokens_reset_s,
-    )  # fmt: skip
+        limits.requests_per_minute,
+        max(0, int(requests.level(now_s) + ROUNDING)),
+        requests.reset_s(now_s),
+        limit,
+        max(0, int(left + ROUNDING)),
+        reset_s,
+    )
 
 
 def next_parked(rate: KeyRate) -> Entry | None:

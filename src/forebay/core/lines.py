@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 class Lines:
     """The lines that a freed slot can be given to."""
 
-    __slots__ = ("queues", "short", "stale")
-
     def __init__(self, ranks: int) -> None:
         self.queues: list[dict[WaitQueue, None]] = [{} for _ in range(ranks)]
         self.stale: dict[str, Node] = {}  # nodes to fill again before the event is done

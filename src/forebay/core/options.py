@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 FROZEN_WHILE_RUNNING = ("priorities", "class_order", "fairness", "when_full")
 
@@ -100,14 +100,10 @@ class Options(Struct, frozen=True, tag=True, gc=False):
         """Say what is wrong with these options, naming the field; empty when all is well."""
         found = [
             f"{name} must be a finite number, at least 0"
-            for name in (
-                "max_size", "bytes_max", "per_user_max", "wait_s_max", "aging_s", "burst",
-                "input_weight", "output_weight", "output_tokens_unmeasured",
-                "swap_wait_s", "offline_wait_s", "idle_users_max", "affinities_max",
-                "prefix_blocks",
-            )
-            if not 0 <= getattr(self, name) <= LIMITS.get(name, FINITE_MAX)  # NaN is neither
-        ]  # fmt: skip
+            for name, value in structs.asdict(self).items()
+            if isinstance(value, int | float)
+            and not 0 <= value <= LIMITS.get(name, FINITE_MAX)  # NaN is neither
+        ]
         if not 0 < self.swap_share <= 1:
             found.append("swap_share must be a number above 0, and at most 1")
         if not self.priorities or len(set(self.priorities)) != len(self.priorities):

@@ -62,17 +62,6 @@ SWEEP_SLACK: Final = 64
 class Rates:
     """The keys that have limits, and what of theirs waits for them."""
 
-    __slots__ = (
-        "_cluster",
-        "_day_ends_s",
-        "_job_rank",
-        "_lines",
-        "_seen",
-        "_tally",
-        "_timers",
-        "keys",
-    )
-
     def __init__(
         self, cluster: Cluster, lines: Lines, timers: TimerQueue, tally: Tally, job_rank: int
     ) -> None:

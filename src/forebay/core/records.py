@@ -11,6 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from forebay.core.backlogs import Backlogs
+from forebay.core.buckets import Bucket
 from forebay.core.demand import Demand
 from forebay.core.estimates import ServiceTimes
 from forebay.core.options import KeyLimits
@@ -22,7 +23,6 @@ from forebay.core.speeds import Work
 if TYPE_CHECKING:
     from forebay.core.actions import WhyBetter
     from forebay.core.backlogs import Cell
-    from forebay.core.buckets import Bucket
     from forebay.core.cache_room import CacheRoom
     from forebay.core.events import Arrived
     from forebay.core.sizes import Size
@@ -280,8 +280,8 @@ class KeyRate:
         self.key = key
         self.seq = seq  # in which order keys became known
         self.limits = KeyLimits()
-        self.requests: Bucket | None = None  # of these limits, where they are set
-        self.tokens: Bucket | None = None
+        self.requests = Bucket(0, 0.0)  # of these limits
+        self.tokens = Bucket(0, 0.0)
         self.used_today = 0.0
         self.wake_s = NEVER_S  # when it will be looked at again
         # Those that are not empty, or whose offer waits; by queue, and whether they are gated.

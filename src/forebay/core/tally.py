@@ -14,12 +14,6 @@ if TYPE_CHECKING:
 class Tally:
     """Plain integers that the scheduler adds to; a snapshot copies them."""
 
-    __slots__ = (
-        "accepted", "cancelled", "enqueued", "expired", "failed", "prefix_hit_tokens",
-        "prefix_saved_s", "prefix_tokens", "rate_waits", "rejected", "returned", "served",
-        "service", "swaps", "waits",
-    )  # fmt: skip
-
     def __init__(self) -> None:
         self.accepted = self.enqueued = self.served = self.failed = 0
         self.expired = self.cancelled = self.returned = self.swaps = 0

@@ -58,12 +58,6 @@ def forget_hold(entry: Entry) -> None:
 class Book:
     """Everything unfinished, and where it stands."""
 
-    __slots__ = (
-        "actions", "bounds", "charging", "cluster", "entries", "job_rank", "lines", "now_s",
-        "options", "paced", "ranks", "rates", "returns", "seq", "stopping", "tally",
-        "timers", "users", "waiting_jobs",
-    )  # fmt: skip
-
     def __init__(
         self,
         options: Options,

@@ -32,8 +32,6 @@ class Due(NamedTuple):
 class TimerQueue:
     """A heap of things to look at."""
 
-    __slots__ = ("_count", "_heap", "_sweep_at", "next_s")
-
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, int, Kind, Entry | Node | KeyRate]] = []
         self._count = 0

@@ -16,8 +16,6 @@ class Users:
     knows how much they send.
     """
 
-    __slots__ = ("_idle", "_known", "idle_max")
-
     def __init__(self, idle_max: int) -> None:
         self.idle_max = idle_max
         self._known: dict[str, User] = {}
