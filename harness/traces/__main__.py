@@ -76,7 +76,7 @@ def play(job: Job) -> tuple[Job, Verdict]:
 def allowance(job: Job) -> float:
     """Return by how much a replay may miss its targets."""
     sparse = any(word in job.trace for word in SPARSE)
-    return 0.1 * sparse + 0.1 * bool(job.trouble)
+    return 0.1 * sparse + 0.15 * bool(job.trouble)
 
 
 def row(job: Job, verdict: Verdict) -> str:

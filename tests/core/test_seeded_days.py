@@ -14,6 +14,7 @@ from .random_day import Day
 
 if TYPE_CHECKING:
     from forebay.core import Action, Event
+    from forebay.core.records import Account
 
 STEPS = 90
 BLOCK = 35
@@ -50,8 +51,7 @@ def drive(seed: int, *, swaps: bool, returning: bool = False, one_slot: bool = F
         pictures = [a for a in give(Observed(), now_s) if isinstance(a, Snapshot)]
         if outsider is not None:
             outsider.check_free_slots(pictures[0])
-        check_sizes(core)
-        check_backlogs(core)
+        check_forecast(core)
     check_replay(seed, log, Scheduler(day.options))
 
 
@@ -61,34 +61,22 @@ def is_held(core: Scheduler, ticket: str, now_s: float) -> bool:
     return any(isinstance(one, Describe) and one.reason == "better_node" for one in seen)
 
 
-def check_sizes(core: Scheduler) -> None:
-    """Hold what is known to wait, by size, against what waits."""
-    waiting = [one for one in core._book.entries.values() if one.state == "waiting" and one.size]
-    parked = [one for one in waiting if one.claim is not None and one.claim.parked]
-    assert not parked
-    for lane in core._book.cluster.lanes.values():
-        for rank, queue in enumerate(lane.queues):
-            here = [one.size.mean_s for one in waiting if one.queue is queue and one.size]
-            assert lane.times.by_size.counted[rank] == len(here) <= queue.waiting
-            assert lane.times.by_size.waiting_s[rank] == pytest.approx(sum(here), abs=1e-6)
-
-
-def check_backlogs(core: Scheduler) -> None:
-    """Hold what is known of the users of each octave against the users."""
-    accounts = [
-        (queue.backlogs, account)
-        for user in core._book.users._known.values()
-        for queue, account in user.accounts.items()
-    ]
-    for lane in core._book.cluster.lanes.values():
-        for backlogs in (queue.backlogs for queue in lane.queues):
-            assert backlogs._idle.came >= -1e-6
-            for cell in backlogs._cells.values():
-                here = [one for its, one in accounts if its is backlogs and one.cell is cell]
-                assert cell.users == len(here)
-                assert cell.owed == pytest.approx(sum(one.owed for one in here), abs=1e-6)
-                came = sum(map(backlogs._came, here))
-                assert cell.came == pytest.approx(came, abs=1e-6)
+def check_forecast(core: Scheduler) -> None:
+    """Hold what the forecast has seen to wait against what waits."""
+    book, forecast = core._book, core._book.forecast
+    waiting = [one for one in book.entries.values() if one.state == "waiting"]
+    assert forecast._promised.keys() <= set(waiting)
+    queued = [one for one in waiting if one.claim is None or not one.claim.parked]
+    for lane in book.cluster.lanes.values():
+        for queue in lane.queues:
+            here = [one for one in queued if one.queue is queue]
+            line = forecast._lines.get(queue)
+            assert (0 if line is None else sum(line.sizes.values())) == len(here) == queue.waiting
+            owed: dict[Account, float] = {}
+            for entry in here:
+                if not entry.goes_first:
+                    owed[entry.account] = owed.get(entry.account, 0.0) + entry.price
+            assert forecast.owed(queue) == pytest.approx(owed)
 
 
 def check_replay(seed: int, log: list[tuple[float, Event, list[Action]]], core: Scheduler) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from forebay.core import waits
+from forebay.core import positions
 from forebay.core.actions import NO_ROOM, RETURNABLE, Reject, Wait
 from forebay.core.dispatch import earliest_s, fill_open
 from forebay.core.gates import may_be_held
@@ -16,16 +16,8 @@ from forebay.core.key_rates import charge_claim, is_full
 from forebay.core.lanes import is_known, listing, waiting_in
 from forebay.core.nodes import would_open
 from forebay.core.placement import GAIN_S, Start, choose
-from forebay.core.positions import (
-    ahead_of_parked,
-    exact_place,
-    newcomer_place,
-    parked_before,
-    refused_place,
-    youngest_place,
-)
+from forebay.core.positions import Place
 from forebay.core.records import NOWHERE, Claim
-from forebay.core.waits import newcomer_wait_s
 from forebay.errors import InvariantBroken
 
 if TYPE_CHECKING:
@@ -35,7 +27,6 @@ if TYPE_CHECKING:
     from forebay.core.events import Arrived, Resumed
     from forebay.core.records import Entry, Lane, Node, WaitQueue
     from forebay.core.tickets import Book
-    from forebay.core.waits import Place
 
 REASONS: dict[str, str] = {
     "queue_full": "queue is full: all nodes are busy",
@@ -56,10 +47,26 @@ NEVER_WAITS: Final = ("queue_disabled", "stream_not_queued")
 
 RATE_P90: Final = 1.2
 """A key's rate is known, but not what the answers before it will take of it."""
+SURELY: Final = 1.5
+"""Who is promised more than that of its own limit is refused: half of the promises are too long."""
 AGAIN_MIN: Final = 0.5
 """Of a newcomer's wait; so long is anyone told to stay away."""
 WEIGHT_MIN, WEIGHT_MAX = 0.000001, 1000000.0
 """Beyond these a share means nothing, and charges over weights would not stay finite."""
+
+
+def would_stand(book: Book, arrival: Arrived, queue: WaitQueue, users_max: int) -> Place:
+    """Return where an arrival would stand that joined now."""
+    user = book.users.get(arrival.user)
+    account = user.accounts.get(queue) if user is not None else None
+    owed = book.forecast.owed(queue)
+    return positions.newcomer_place(queue, owed, account, arrival, book.options, users_max)
+
+
+def stands(book: Book, entry: Entry) -> Place:
+    """Return where an entry stands that is in its queue."""
+    owed = book.forecast.owed(entry.queue)
+    return positions.exact_place(entry, owed, book.options, book.charging.price, book.seq)
 
 
 class Arrivals:
@@ -253,7 +260,10 @@ class Arrivals:
             book.tally.reject(code)  # a job that gets no slot is still queued: nobody was refused
         returns = code in RETURNABLE
         if wait_s is None and lane is not None:
-            wait_s = self.turn_s(arrival, lane) if returns else self._newcomer_wait_s(lane)
+            if returns:
+                wait_s = self.turn_s(arrival, lane)
+            else:
+                wait_s = book.forecast.last_in_lane_s(lane, book.now_s)
         if lane is not None and not is_known(lane):
             book.cluster.forget_if_unused(lane)
         words = self._why_no_node(lane) if code == "no_node" else REASONS[code]
@@ -367,7 +377,7 @@ class Arrivals:
         if entry.state == "waiting":
             entry.queued = True
             book.count_enqueued(entry)
-            book.actions.insert(before, self._promise(entry, lane, youngest=entry.seq > newest))
+            book.actions.insert(before, self._promise(entry, youngest=entry.seq > newest))
 
     def _make_room(self, arrival: Arrived, lane: Lane) -> bool:
         """Check the bounds, displacing a waiter where the rules allow it; False when refused."""
@@ -457,31 +467,22 @@ class Arrivals:
         if not lane.is_up:  # a load may be shorter than those before it
             return False
         queue = lane.queues[book.rank_of(arrival)]
-        user = book.users.get(arrival.user)
-        account = user.accounts.get(queue) if user is not None else None
-        place = newcomer_place(queue, account, arrival, book.options)
-        wait_s = self._least_wait_s(queue, place)
-        if wait_s is None:
-            return False
+        place = would_stand(book, arrival, queue, positions.EXACT_MAX)
+        turn_s = earliest_s(book, queue)
+        if turn_s is not None:  # no node has its model in memory: the earliest turn it can have
+            rounds = place.ahead // lane.slots
+            wait_s = turn_s + rounds * (lane.times.quantile_s(0.5) or 0.0)
+        else:
+            estimate = book.forecast.when(queue, place, book.now_s)
+            if estimate is None:
+                return False
+            wait_s = estimate.p50_s
+            limit_s *= SURELY
         wait_s = min(wait_s, self._until_old_turn_s(arrival))
         if wait_s <= limit_s:
             return False
         self.refuse(arrival, "deadline_unreachable", lane, wait_s)
         return True
-
-    def _least_wait_s(self, queue: WaitQueue, place: Place) -> float | None:
-        """Return what a newcomer's own limit is compared with.
-
-        Where no node has its model in memory, that is the earliest turn that it can have; else what
-        it would be promised.
-        """
-        book, lane = self._book, queue.lane
-        turn_s = earliest_s(book, queue)
-        if turn_s is not None:
-            rounds = place[0] // lane.slots
-            return turn_s + rounds * (lane.times.quantile_s(0.5) or 0.0)
-        estimate = waits.wait_s(lane, queue, place, book.now_s)
-        return None if estimate is None else estimate[0]
 
     def turn_s(self, arrival: Arrived, lane: Lane) -> float | None:
         """Return how long one that finds no room would wait if there were, with its number.
@@ -491,13 +492,11 @@ class Arrivals:
         """
         book = self._book
         queue = lane.queues[book.rank_of(arrival)]
-        user = book.users.get(arrival.user)
-        account = user.accounts.get(queue) if user is not None else None
-        place = refused_place(queue, account, arrival, book.options)
-        estimate = waits.wait_s(lane, queue, place, book.now_s)
+        place = would_stand(book, arrival, queue, positions.REFUSED_MAX)
+        estimate = book.forecast.when(queue, place, book.now_s)
         if estimate is None:
             return None
-        wait_s = estimate[0]
+        wait_s = estimate.p50_s
         return min(wait_s, max(wait_s * AGAIN_MIN, self._until_old_turn_s(arrival)))
 
     def _until_old_turn_s(self, arrival: Arrived) -> float:
@@ -508,28 +507,24 @@ class Arrivals:
         kept = self._book.kept_of(arrival)
         return inf if kept is None else max(0.0, kept.turn_s - self._book.now_s)
 
-    def _newcomer_wait_s(self, lane: Lane) -> float | None:
-        estimate = newcomer_wait_s(lane, self._book.now_s)
-        return None if estimate is None else estimate[0]
-
-    def _promise(self, entry: Entry, lane: Lane, *, youngest: bool) -> Wait:
+    def _promise(self, entry: Entry, *, youngest: bool) -> Wait:
         """Tell a newcomer its place and how long it will take, and remember what was said."""
-        book, queue, claim = self._book, entry.queue, entry.claim
+        book, claim = self._book, entry.claim
         if claim is not None and claim.parked:
             position, header_s, entry.p50_s, p90_s = self.parked_outlook(
                 entry, claim, youngest=True
             )
         else:
             if entry.goes_first or not youngest:
-                place = exact_place(entry, book.options, book.charging.price, book.seq)
+                place = stands(book, entry)
             else:
-                place = youngest_place(entry, book.options)
-            position, header_s, p90_s = place[0] + 1, None, None
-            estimate = waits.wait_s(lane, queue, place, book.now_s, entry.size)
+                place = positions.youngest_place(
+                    entry, book.forecast.owed(entry.queue), book.options
+                )
+            position, header_s, p90_s = place.ahead + 1, None, None
+            estimate = book.forecast.promise(entry, place, book.now_s)
             if estimate is not None:
-                entry.p50_s, p90_s, header_s, entry.raw_s, entry.kind = estimate
-                if lane.is_up:  # a load teaches nothing about service times
-                    entry.promised_in = queue
+                entry.p50_s, p90_s, header_s = estimate.p50_s, estimate.p90_s, estimate.header_s
         return Wait(
             entry.id, self.reason(entry), position, header_s, entry.p50_s, p90_s, entry.seq,
             None if claim is None else book.rates.status(claim.rate, book.now_s),
@@ -544,9 +539,9 @@ class Arrivals:
         """
         book, line = self._book, claim.line
         assert line is not None
-        before = parked_before(line, entry, book.charging.price, youngest=youngest)
-        ahead = ahead_of_parked(entry, before, book.options)
+        before = positions.parked_before(line, entry, book.charging.price, youngest=youngest)
+        ahead = positions.ahead_of_parked(entry, before, book.options)
         wait_s = book.rates.wait_s(entry, before + (line.offer is not None), book.now_s)
-        estimate = waits.wait_s(entry.queue.lane, entry.queue, (ahead, 0.0, 0.0, None), book.now_s)
+        estimate = book.forecast.when(entry.queue, Place(ahead), book.now_s)
         p50_s, p90_s, header_s = estimate[:3] if estimate is not None else (0.0, 0.0, 0.0)
         return ahead + 1, max(header_s, wait_s), max(p50_s, wait_s), max(p90_s, RATE_P90 * wait_s)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from forebay.core import fairness, shares
 from forebay.core.fairness import charge_elsewhere
-from forebay.core.sizes import TOKENS_MAX
+from forebay.core.service_times import TOKENS_MAX
 
 if TYPE_CHECKING:
     from forebay.core.events import Arrived

@@ -201,8 +201,7 @@ class Cluster:
         """Return a lane, new if there is none; one that no node lists is dropped when empty."""
         lane = self.lanes.get((model, family))
         if lane is None:
-            strict = self.options.class_order == "strict"
-            lane = Lane(model, family, self._ranks, self.options.queue_burst(), strict=strict)
+            lane = Lane(model, family, self._ranks, self.options.queue_burst())
             self.lanes[model, family] = lane
             self.models.setdefault(model, {})[family] = None
         return lane

@@ -41,7 +41,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Final
 
 from forebay.core import retries
-from forebay.core.records import Account, ParkedLine, Turns
+from forebay.core.records import Account, Turns
 
 if TYPE_CHECKING:
     from forebay.core.records import Entry, FairQueue, Node, User, WaitQueue
@@ -119,28 +119,15 @@ def account_of(queue: WaitQueue, user: User, weight: float) -> Account:
     account = user.accounts.get(queue)
     if account is None:
         account = user.accounts[queue] = Account(user, queue.clock - queue.burst, weight)
-        queue.backlogs.recall(user.name, account)
-    elif account.weight != weight:
-        change_weight(queue, account, weight)
-    return account
-
-
-def change_weight(queue: WaitQueue, account: Account, weight: float) -> None:
-    """Change a user's share against others."""
-    owed = account.owed
-    queue.backlogs.change(account, 0.0)
     account.weight = weight
-    queue.backlogs.change(account, owed)
+    return account
 
 
 def join(queue: WaitQueue, entry: Entry) -> None:
     """Add an entry, behind the older ones of its conversation."""
     entry.goes_first = False
     account, conversation = entry.account, entry.arrival.conversation
-    if entry.price:
-        queue.backlogs.join(account, entry.price, queue.pace.busy_s)
     queue.waiting += 1
-    _count_size(queue, entry)
     if account.conversation == conversation:
         heappush(account.entries, (entry.seq, entry))
     else:
@@ -154,7 +141,6 @@ def join(queue: WaitQueue, entry: Entry) -> None:
 
 def _count_in(queue: FairQueue, account: Account, entry: Entry) -> None:
     """Count a new entry of an account, and see to it that it is found when it is next."""
-    account.order = None
     if account.live == 0:
         queue.backlogged += 1
         account.counter = standing(queue, account)
@@ -171,18 +157,6 @@ def rejoin(queue: WaitQueue, entry: Entry) -> None:
     entry.goes_first = True
     retries.add(queue.returned, entry)
     queue.waiting += 1
-    _count_size(queue, entry)
-
-
-def _count_size(queue: WaitQueue, entry: Entry) -> None:
-    """Count what a new entry will take; one that came before any measurement has no size."""
-    if isinstance(queue, ParkedLine):  # it waits in no queue
-        entry.size = None
-        return
-    sizes = queue.lane.times.sizes()
-    size = entry.size = sizes.of(entry.arrival.prompt_tokens) if sizes.usual_s > 0.0 else None
-    if size is not None:
-        sizes.join(size, queue.rank)
 
 
 def best(queue: FairQueue) -> Entry | None:
@@ -226,8 +200,6 @@ def next_for(queue: WaitQueue, node: Node, but: frozenset[str]) -> Entry | None:
 def take(queue: WaitQueue, entry: Entry) -> None:
     """Take an entry out, wherever it stands: to a node, to its end, or to another queue."""
     queue.waiting -= 1
-    if entry.size is not None:
-        queue.lane.times.by_size.leave(entry.size, queue.rank)
     if entry.goes_first:
         retries.remove(queue.returned, entry)
         return
@@ -243,13 +215,10 @@ def take(queue: WaitQueue, entry: Entry) -> None:
     _leave(queue, account, entry)
     if turns is not None and account.live:
         _push(queue, account, head_of(account).seq)  # it may be older than the last one was
-    if entry.price:
-        queue.backlogs.leave(account, entry.price)
 
 
 def _leave(queue: FairQueue, account: Account, entry: Entry) -> None:
     """Count one entry of an account less; one that is not at its head is left there for dead."""
-    account.order = None
     account.live -= 1
     entries = account.entries
     if account.live == 0:
@@ -299,7 +268,6 @@ def settle(queue: WaitQueue, account: Account, entry: Entry, amount: float) -> N
         lead = account.lead + amount
         account.lead = lead if lead > -queue.burst else -queue.burst
     elif (turn := turns.accounts.get(entry.arrival.conversation)) is not None:
-        account.order = None
         if charged > turns.charge_max:
             turns.charge_max = charged
         correct(turns, turn, amount)

@@ -87,8 +87,10 @@ def _pass_over(book: Book, entry: Entry, node: Node, excluded: frozenset[str]) -
     book.charging.charge(entry, node)
     book.charging.refund_class(entry, node)
     fairness.take(queue, entry)
+    book.forecast.left(entry)
     entry.excluded |= excluded
     fairness.rejoin(queue, entry)
+    book.forecast.joined(entry, book.now_s)
     book.lines.note_leave(queue)
 
 

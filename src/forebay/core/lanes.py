@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from forebay.core.records import Entry, Lane, Node, WaitQueue
+    from forebay.core.records import Lane, Node, WaitQueue
 
 
 def count_slots(lane: Lane) -> None:
@@ -16,19 +16,6 @@ def count_slots(lane: Lane) -> None:
     online = [node for node in listing(lane) if node.state == "online"]
     lane.slots = sum(node.slots for node in online)
     lane.is_up = bool(online)
-
-
-def end_run(lane: Lane, entry: Entry, now_s: float) -> None:
-    """Take note that an entry no longer runs, for whatever reason."""
-    queue, demand = entry.queue, lane.demand
-    del lane.running[entry.id]
-    queue.running -= 1
-    queue.ended += 1
-    demand.runs += 1
-    if now_s > entry.since_s:  # not while its model was being loaded
-        demand.work_s += now_s - entry.since_s
-    if now_s >= demand.next_s:
-        demand.mark(lane, now_s)
 
 
 def is_known(lane: Lane) -> bool:

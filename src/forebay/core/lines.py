@@ -5,23 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from forebay.core.records import Node, WaitQueue
+    from forebay.core.forecast import Forecast
+    from forebay.core.records import Entry, Node, WaitQueue
 
 
 class Lines:
-    """The lines that a freed slot can be given to."""
+    """The lines that a freed slot can be given to, and who forecasts how long they take."""
 
-    def __init__(self, ranks: int) -> None:
+    def __init__(self, ranks: int, forecast: Forecast) -> None:
+        self.forecast = forecast
         self.queues: list[dict[WaitQueue, None]] = [{} for _ in range(ranks)]
         self.stale: dict[str, Node] = {}  # nodes to fill again before the event is done
         self.short: dict[str, Node] = {}  # with a free slot, but no memory for who is next
 
-    def note_join(self, queue: WaitQueue, since_s: float, now_s: float) -> None:
-        """Remember a queue that something has just joined which has waited since then."""
+    def note_join(self, entry: Entry, since_s: float, now_s: float) -> None:
+        """Remember the queue of an entry that has just joined it, and has waited since then."""
+        queue = entry.queue
         if queue.waiting == 1:
             self.queues[queue.rank][queue] = None
             queue.unserved_since_s = since_s
-            queue.pace.begin(queue.clock, queue.lane.slots, now_s)
+        self.forecast.joined(entry, now_s)
 
     def note_leave(self, queue: WaitQueue) -> None:
         """Forget a queue that has just become empty, and look again at nodes that drain for it.

@@ -34,7 +34,7 @@ from forebay.core.charging import expected_tokens
 from forebay.core.memory import is_warm, load_left_s
 from forebay.core.nodes import fits, has_room, idle_share, score
 from forebay.core.records import Hold
-from forebay.core.sizes import TOKENS_MAX
+from forebay.core.service_times import TOKENS_MAX
 from forebay.core.speeds import Speed
 
 if TYPE_CHECKING:

@@ -4,18 +4,21 @@ In strict order everything of a higher class in the lane runs first; inside the 
 entries have start tags `counter, counter + charge, ...` and run in the order of those tags; so do
 the conversations of a user, inside its turns.
 
-A newcomer is the youngest, so that counting takes one division per user; above `EXACT_MAX` waiting
-entries, in weighted order, and where costs differ, it is an approximation.
-`exact_place` looks at every entry of the class and is meant for one ticket that somebody asks for.
+A newcomer is the youngest, so that counting takes one division per user; of more than `EXACT_MAX`
+users only every so many are looked at. Each entry of a user is taken to cost the same.
+`exact_place` is meant for one ticket that somebody asks for: it looks at the entries of the class
+one by one, and where there are more than `EXACT_MAX` it is an approximation as well.
+
+`owed` is the cost of what each user has waiting in the queue (`Forecast.owed`).
 """
 
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from forebay.core import retries
-from forebay.core.fairness import head_of, lives_in, standing
+from forebay.core.fairness import lives_in, standing
 from forebay.core.lanes import waiting_above
 
 if TYPE_CHECKING:
@@ -24,72 +27,83 @@ if TYPE_CHECKING:
     from forebay.core.events import Arrived
     from forebay.core.options import Options
     from forebay.core.records import Account, Entry, FairQueue, ParkedLine, WaitQueue
-    from forebay.core.waits import Place
 
 EXACT_MAX: Final = 1000
-ORDER_MIN: Final = 64
-"""Shorter backlogs are sorted again each time."""
+REFUSED_MAX: Final = 64
+"""Refusals may come at any rate: about how many would be ahead is told by so many users."""
+
+
+class Place(NamedTuple):
+    """Where an entry stands in its queue."""
+
+    ahead: int
+    """Entries of its lane that would run first if nothing more arrived."""
+    distance: float = 0.0
+    """From the queue's clock to the entry's tag."""
+    own: float = 0.0
+    """The cost of what its user has waiting before it."""
+    account: Account | None = None
+    """Its user's; None where that does not matter."""
 
 
 def newcomer_place(
-    queue: WaitQueue, account: Account | None, arrival: Arrived, options: Options
+    queue: WaitQueue,
+    owed: dict[Account, float],
+    account: Account | None,
+    arrival: Arrived,
+    options: Options,
+    users_max: int = EXACT_MAX,
 ) -> Place:
     """Return where an entry would stand that joined now; None is the account of a new user."""
     counter = standing(queue, account)
     if account is None:
-        return _place(queue, None, 0, 0.0, counter, options)
-    older, own = _own_ahead(queue, account, arrival.conversation)
-    return _place(queue, account, older, own, counter + own / arrival.weight, options)
+        return _place(queue, owed, Place(0, counter), options, users_max)
+    cost = owed.get(account, 0.0)
+    older, own = _own_ahead(queue, account, arrival.conversation, cost, users_max)
+    mine = Place(older, counter + own / arrival.weight, own, account)
+    return _place(queue, owed, mine, options, users_max)
 
 
-def refused_place(
-    queue: WaitQueue, account: Account | None, arrival: Arrived, options: Options
-) -> Place:
-    """Return about where one would stand that finds no room: in O(log), it may come at any rate."""
-    older, own = 0, 0.0
-    if account is not None:
-        older, own = _own_ahead(queue, account, arrival.conversation, exact_max=0)
-    distance = standing(queue, account) + own / arrival.weight - queue.clock
-    ahead = queue.waiting
-    if options.fairness != "fifo" and queue.backlogs.owed > 0.0:
-        others = queue.backlogs.entries_before(distance, account, ahead)
-        ahead = min(ahead, older + others + queue.returned.count)
-    if queue.rank or options.class_order != "strict":
-        ahead += _ahead_in_other_classes(queue, ahead, options)
-    return ahead, distance, own, account
-
-
-def youngest_place(entry: Entry, options: Options) -> Place:
+def youngest_place(entry: Entry, owed: dict[Account, float], options: Options) -> Place:
     """Return where an entry stands that has just joined."""
     account = entry.account
-    older, own = _own_ahead(entry.queue, account, entry.arrival.conversation, entry)
-    tag = account.counter + own / account.weight
-    return _place(entry.queue, account, older, own, tag, options)
+    cost = owed[account] - entry.price
+    older, own = _own_ahead(entry.queue, account, entry.arrival.conversation, cost, joined=True)
+    mine = Place(older, account.counter + own / account.weight, own, account)
+    return _place(entry.queue, owed, mine, options, EXACT_MAX)
 
 
 def exact_place(
-    entry: Entry, options: Options, charge: Callable[[Entry], float], newest: int
+    entry: Entry,
+    owed: dict[Account, float],
+    options: Options,
+    charge: Callable[[Entry], float],
+    newest: int,
 ) -> Place:
-    """Return where a waiting entry stands, looking at each.
+    """Return where a waiting entry stands.
 
     `charge` says what one costs, `newest` is the last sequence number given to anything.
     """
     queue, account = entry.queue, entry.account
     if entry.goes_first:
         ahead = retries.ahead_of(queue.returned, entry)
-        return ahead + _ahead_in_other_classes(queue, ahead, options), 0.0, 0.0, None
-    older, own = _before(entry, charge)
+        return Place(ahead + _ahead_in_other_classes(queue, ahead, options))
+    if account.live <= EXACT_MAX:
+        in_order = _own_in_turn(account, charge)
+        older = in_order.index(entry)
+        own = sum(other.price for other in in_order[:older])
+    else:
+        older = _own_by_age(entry, newest)
+        own = owed[account] * older / account.live
     tag = account.counter + own / account.weight
     if queue.waiting <= EXACT_MAX:
         ahead = queue.returned.count + in_turn(queue, charge).index(entry)
     elif options.fairness == "fifo":
-        first = min(head_of(account).seq for account in _backlogged(queue))
-        passed = (entry.seq - first) / max(1, newest - first)
-        ahead = round(passed * (queue.waiting - 1))
+        ahead = _by_age(entry, queue.heap[0][1], newest, queue.waiting)
     else:
-        return _place(queue, account, older, own, tag, options)
+        return _place(queue, owed, Place(older, tag, own, account), options, EXACT_MAX)
     ahead += _ahead_in_other_classes(queue, ahead, options)
-    return ahead, tag - queue.clock, own, account
+    return Place(ahead, tag - queue.clock, own, account)
 
 
 def parked_before(
@@ -107,47 +121,57 @@ def ahead_of_parked(entry: Entry, before: int, options: Options) -> int:
     return ahead + _ahead_in_other_classes(entry.queue, ahead, options)
 
 
+def _by_age(entry: Entry, first: int, newest: int, waiting: int) -> int:
+    """Return how many of those that wait came before an entry, if all came at one rate."""
+    return round((waiting - 1) * (entry.seq - first) / max(1, newest - first))
+
+
+def _own_by_age(entry: Entry, newest: int) -> int:
+    """Return about how many of its user's entries go before one, where there are many."""
+    account, turns = entry.account, entry.account.turns
+    if turns is None:
+        return _by_age(entry, account.entries[0][0], newest, account.live)
+    turn = turns.accounts[entry.arrival.conversation]
+    older = _by_age(entry, turn.entries[0][0], newest, turn.live)
+    return min(account.live - 1, (older + 1) * turns.backlogged - 1)
+
+
 def _place(
-    queue: WaitQueue,
-    account: Account | None,
-    older: int,
-    own: float,
-    tag: float,
-    options: Options,
+    queue: WaitQueue, owed: dict[Account, float], mine: Place, options: Options, users_max: int
 ) -> Place:
-    """Return the place of a tag behind `older` entries of its user's, which cost `own`."""
-    distance = tag - queue.clock
-    if queue.backlogged == 1 and older:
-        ahead = older  # nobody else's
-    elif queue.waiting <= EXACT_MAX:
-        ahead = older + _others_ahead(queue, account, tag)
-    elif options.fairness == "fifo":
-        ahead = queue.waiting - 1
-    else:
-        ahead = older + queue.backlogs.entries_before(distance, account, queue.waiting)
+    """Return the place of one whose tag is at `distance`, behind so many of its own."""
+    ahead, tag, own, account = mine
+    if options.fairness == "fifo":
+        here = account.live if account is not None else 0
+        ahead += queue.waiting - queue.returned.count - here
+    elif queue.backlogged > 1 or not ahead:
+        ahead += _others_ahead(queue, owed, account, tag, users_max)
     ahead += queue.returned.count
     if queue.rank or options.class_order != "strict":
         ahead += _ahead_in_other_classes(queue, ahead, options)
-    return ahead, distance, own, account
+    return Place(ahead, tag - queue.clock, own, account)
+
+
+def _others_ahead(
+    queue: WaitQueue, owed: dict[Account, float], mine: Account | None, tag: float, users_max: int
+) -> int:
+    """Count entries of other users whose tag is at most this one: a tie goes to the older."""
+    ahead, heap = 0.0, queue.heap
+    step = 1 + len(heap) // (users_max + 1)
+    for _, _, push, account in heap if step == 1 else heap[::step]:
+        if push == account.push and account is not mine:
+            before = (tag - account.counter) * account.weight
+            if before >= 0.0:
+                if account in owed and before < owed[account]:
+                    ahead += before * account.live // owed[account] + 1.0
+                else:
+                    ahead += account.live
+    ahead *= step
+    return int(ahead) if ahead < queue.waiting else queue.waiting
 
 
 def _backlogged(queue: FairQueue) -> Iterator[Account]:
     return (account for _, _, push, account in queue.heap if push == account.push and account.live)
-
-
-def _others_ahead(queue: WaitQueue, mine: Account | None, tag: float) -> int:
-    """Count entries of other users whose tag is at most this one: a tie goes to the older.
-
-    Each entry of a user is taken to cost the same as the others.
-    """
-    ahead = 0
-    for _, _, push, account in queue.heap:
-        if push == account.push and account is not mine:
-            before = (tag - account.counter) * account.weight
-            if before >= 0.0:
-                live, owed = account.live, account.owed
-                ahead += live if before >= owed else int(before * live / owed) + 1
-    return ahead
 
 
 def in_turn(queue: FairQueue, charge: Callable[[Entry], float]) -> list[Entry]:
@@ -175,25 +199,24 @@ def _own_ahead(
     queue: WaitQueue,
     account: Account,
     conversation: str,
-    joined: Entry | None = None,
+    cost: float,
     exact_max: int = EXACT_MAX,
+    *,
+    joined: bool = False,
 ) -> tuple[int, float]:
     """Return how many entries of its user go before a newcomer, and what they cost.
 
-    `joined` is the newcomer, where it stands among them already.
+    `cost` is what all others of its user do, and `joined` whether it stands among them already.
     """
-    live, owed = account.live, account.owed
-    if joined is not None:
-        live, owed = live - 1, owed - joined.price
-    turns = account.turns
+    live, turns = account.live - joined, account.turns
     if live == 0 or (turns is None and account.conversation == conversation):
-        return live, owed if live else 0.0
-    each = owed / live
+        return live, cost if live else 0.0
+    each = cost / live
     if turns is None:
         older = _passed(-queue.burst - account.lead, live, each / account.weight)
         return older, older * each
     mine = turns.accounts.get(conversation)
-    older = mine.live - (joined is not None) if mine is not None else 0
+    older = mine.live - joined if mine is not None else 0
     if live > exact_max:
         older = min(live, (older + 1) * turns.backlogged - 1)
         return older, older * each
@@ -222,21 +245,3 @@ def _ahead_in_other_classes(queue: WaitQueue, own: int, options: Options) -> int
         for other in queue.lane.queues[:-1]
         if other is not queue
     )
-
-
-def _before(entry: Entry, charge: Callable[[Entry], float]) -> tuple[int, float]:
-    """Return how many of its user's entries go before one, and what these cost.
-
-    Who asks about one entry is likely to ask about others, as a list of requests does: of a
-    long backlog the order is kept until it changes.
-    """
-    account = entry.account
-    order = account.order
-    if order is None:
-        order, own = {}, 0.0
-        for older, other in enumerate(_own_in_turn(account, charge)):
-            order[other] = older, own
-            own += other.price
-        if account.live >= ORDER_MIN:
-            account.order = order
-    return order[entry]

@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Final
 from forebay.core import fairness, key_rates
 from forebay.core.options import KeyLimits
 from forebay.core.records import NEVER_S, Account, KeyRate, ParkedLine
-from forebay.core.sizes import TOKENS_MAX
+from forebay.core.service_times import TOKENS_MAX
 
 if TYPE_CHECKING:
     from forebay.core.actions import RateStatus
@@ -196,6 +196,7 @@ class Rates:
         if claim is None or claim.charged or self._is_next(entry, claim, now_s):
             return False
         fairness.take(queue, entry)
+        self._lines.forecast.left(entry)
         self._park(entry, claim, now_s)
         self._lines.note_leave(queue)
         return True
@@ -324,7 +325,7 @@ class Rates:
             fairness.join(queue, entry)
         else:  # it was passed over, when it was its turn
             fairness.rejoin(queue, entry)
-        self._lines.note_join(queue, now_s, now_s)
+        self._lines.note_join(entry, now_s, now_s)
         open_nodes, short = self._cluster.open, self._lines.short
         for name, node in queue.lane.nodes.items():
             if name in open_nodes or name in short:
@@ -379,8 +380,7 @@ def _account_in(line: ParkedLine, user: User, weight: float) -> Account:
             kept = {u: a for u, a in accounts.items() if a.live or a.counter > floor}
             line.accounts = accounts = kept
         account = accounts[user] = Account(user, line.clock - line.burst, weight)
-    elif account.weight != weight:
-        fairness.change_weight(line, account, weight)
+    account.weight = weight
     return account
 
 

@@ -10,22 +10,16 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from forebay.core.backlogs import Backlogs
 from forebay.core.buckets import Bucket
-from forebay.core.demand import Demand
-from forebay.core.estimates import ServiceTimes
 from forebay.core.options import KeyLimits
-from forebay.core.pace import Pace
 from forebay.core.prefixes import PrefillTime, PrefixCache
-from forebay.core.promises import Promises
+from forebay.core.service_times import ServiceTimes
 from forebay.core.speeds import Work
 
 if TYPE_CHECKING:
     from forebay.core.actions import WhyBetter
-    from forebay.core.backlogs import Cell
     from forebay.core.cache_room import CacheRoom
     from forebay.core.events import Arrived
-    from forebay.core.sizes import Size
     from forebay.core.speeds import Speed
     from forebay.core.states import State
 
@@ -52,8 +46,8 @@ class Account:
     """One user's standing in one queue, or that of one of its conversations."""
 
     __slots__ = (
-        "came", "cell", "conversation", "counter", "entries", "lead", "live", "order", "origin_s",
-        "owed", "parent", "push", "turns", "user", "weight",
+        "conversation", "counter", "entries", "lead", "live", "parent", "push", "turns", "user",
+        "weight",
     )  # fmt: skip
 
     def __init__(
@@ -68,13 +62,7 @@ class Account:
         self.turns: Turns | None = None  # where these stand instead, once there are two
         self.conversation: str | None = ""  # the only one, until then
         self.lead = 0.0  # ... and where it stands, less the clock that its turns would have
-        self.owed = 0.0  # the cost of these, before weights
-        self.cell: Cell | None = None  # where that is counted; None while it is 0
-        self.came = 0.0  # the cost of what came lately, weighed by time since `origin_s`
-        self.origin_s = 0.0
         self.push = 0  # the number of its current item in the queue's heap; older ones are stale
-        self.order: dict[Entry, tuple[int, float]] | None = None
-        """Of a long backlog: how many go before each, and what these cost; None once it changed."""
 
 
 class FirstInLine:
@@ -116,8 +104,7 @@ class WaitQueue(FairQueue):
     """What waits in one class and lane; its users take turns."""
 
     __slots__ = (
-        "backlogs", "ended", "lane", "pace", "promises", "rank", "returned", "running",
-        "unserved_since_s", "waiting",
+        "lane", "rank", "returned", "running", "unserved_since_s", "waiting",
     )  # fmt: skip
 
     def __init__(self, lane: Lane, rank: int, burst: float) -> None:
@@ -127,11 +114,7 @@ class WaitQueue(FairQueue):
         self.waiting = 0  # live entries, returned ones included
         self.returned = FirstInLine()
         self.running = 0
-        self.ended = 0  # runs, however they ended
         self.unserved_since_s = 0.0  # when it became non-empty, or was last served
-        self.pace = Pace()
-        self.backlogs = Backlogs()
-        self.promises = Promises()
 
 
 class ParkedLine(WaitQueue):
@@ -151,13 +134,11 @@ class Lane:
     """Requests that the same set of nodes can serve: one model in one family."""
 
     __slots__ = (
-        "demand", "family", "guests", "is_up", "model", "nodes", "parked", "prefill", "queues",
-        "resting", "running", "slots", "speeds", "strict", "times", "unfinished", "work",
+        "family", "guests", "is_up", "model", "nodes", "parked", "prefill", "queues", "resting",
+        "running", "slots", "speeds", "times", "unfinished", "work",
     )  # fmt: skip
 
-    def __init__(
-        self, model: str, family: str, ranks: int, burst: float, *, strict: bool = True
-    ) -> None:
+    def __init__(self, model: str, family: str, ranks: int, burst: float) -> None:
         self.model = model
         self.family = family
         self.nodes: dict[str, Node] = {}  # all that can serve the model when they are online
@@ -169,9 +150,7 @@ class Lane:
         self.unfinished = 0  # everything accepted for it and not ended
         self.slots = 0  # of nodes that are online, resting or not
         self.is_up = False  # whether any node is online, resting or not
-        self.strict = strict  # whether a class runs only when none above it can
-        self.demand = Demand()
-        self.times = ServiceTimes(ranks)
+        self.times = ServiceTimes()
         self.prefill = PrefillTime()
         self.work = Work()
         self.speeds: dict[str, Speed] = {}  # of the nodes that were measured
@@ -322,9 +301,9 @@ class Entry:
         "account", "answered_at_s", "arrival", "attempt", "cached_tokens", "charged",
         "charged_account", "charged_on", "charged_queue", "claim", "class_charged", "cost",
         "counted", "deadline_s", "excluded", "goes_first", "guest", "held_until_s", "hold",
-        "id", "joins_load", "kind", "lent", "node", "others", "p50_s", "prefix", "price",
-        "promised_in", "promotes_at_s", "promotes_in_s", "queue", "queued", "raw_s", "revoked",
-        "room", "seq", "since_s", "size", "state", "unreached", "user", "wait_left_s", "waited_s",
+        "id", "joins_load", "lent", "node", "others", "p50_s", "prefix", "price",
+        "promotes_at_s", "promotes_in_s", "queue", "queued", "revoked", "room", "seq", "since_s",
+        "state", "unreached", "user", "wait_left_s", "waited_s",
     )  # fmt: skip
 
     def __init__(self, arrival: Arrived, seq: int, user: User, now_s: float) -> None:
@@ -368,10 +347,6 @@ class Entry:
         self.guest = False  # whether it waits only for a job to end, outside the bound on waiting
         self.counted = False  # whether it is among those that had to wait
         self.p50_s: float | None = None  # promised on arrival
-        self.promised_in: WaitQueue | None = None  # where; None where it was about a load
-        self.raw_s: float  # the estimate behind the promise; valid with `promised_in`
-        self.kind: int  # the same
-        self.size: Size | None = None  # as which it is, or was last, counted among those that wait
         self.price = 0.0  # what a dispatch would charge its user, as known when it began to wait
 
     def __lt__(self, other: Entry) -> bool:

@@ -14,6 +14,7 @@ from forebay.core.bounds import Bounds
 from forebay.core.charging import Charging
 from forebay.core.cluster import Cluster
 from forebay.core.fairness import account_of
+from forebay.core.forecast import Forecast
 from forebay.core.lines import Lines
 from forebay.core.options import FROZEN_WHILE_RUNNING
 from forebay.core.rates import Rates, is_gated
@@ -23,7 +24,6 @@ from forebay.core.states import after
 from forebay.core.tally import Tally
 from forebay.core.timers import TimerQueue
 from forebay.core.users import Users
-from forebay.core.waits import newcomer_wait_s
 from forebay.errors import InvariantBroken, NotAllowed
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from forebay.core.records import Lane, Node, WaitQueue
     from forebay.core.returns import Kept
     from forebay.core.states import Cause
-    from forebay.core.waits import Estimate
 
 
 def total_wait_s(entry: Entry, now_s: float) -> float:
@@ -69,7 +68,8 @@ class Book:
         self.ranks = {name: rank for rank, name in enumerate(options.priorities)}
         self.cluster = Cluster(options, reaches)
         self.timers = TimerQueue()
-        self.lines = Lines(self.job_rank + 1)
+        self.forecast = Forecast()
+        self.lines = Lines(self.job_rank + 1, self.forecast)
         self.bounds = Bounds(options)
         self.charging = Charging(options)
         self.users = Users(options.idle_users_max)
@@ -146,7 +146,7 @@ class Book:
             self._stop_waiting(entry)
         self.charging.charge(entry, node)
         if waited:
-            queue.pace.count_start(queue, entry, now_s)
+            self.forecast.started(entry, now_s)
         queue.unserved_since_s = now_s
         keeps_memory = node.holds_all and not node.loads  # nothing to load, nothing being loaded
         entry.since_s = now_s if keeps_memory else self._note_model(entry, node)
@@ -215,7 +215,8 @@ class Book:
         if entry.lent:
             entry.lent = False
             node.lent += 1
-        lanes.end_run(entry.queue.lane, entry, self.now_s)
+        del entry.queue.lane.running[entry.id]
+        entry.queue.running -= 1
         return node
 
     def enqueue(self, entry: Entry) -> None:
@@ -289,6 +290,7 @@ class Book:
         returned = not parked and entry.goes_first
         if not parked:
             fairness.take(entry.queue, entry)
+            self.forecast.left(entry)
         self.lines.note_leave(entry.queue)
         entry.queue = queue
         entry.account = account_of(queue, entry.user, entry.arrival.weight)
@@ -298,7 +300,7 @@ class Book:
                 fairness.rejoin(queue, entry)
             else:
                 fairness.join(queue, entry)
-            self.lines.note_join(queue, entry.since_s, self.now_s)
+            self.lines.note_join(entry, entry.since_s, self.now_s)
         if claim is not None:
             self.rates.offer(claim.rate, self.now_s)
 
@@ -327,6 +329,8 @@ class Book:
             claim = entry.claim
             if claim is None or not claim.parked:
                 fairness.take(queue, entry)
+                self.forecast.left(entry)
+            self.forecast.ended(entry)
             if claim is not None:
                 self.rates.leave(entry, claim, self.now_s)
             forget_hold(entry)
@@ -344,15 +348,15 @@ class Book:
         """End and answer them; nothing else starts before all are out of the way."""
         for entry in entries:
             self.end(entry, "expire")
-        waits: dict[Lane, Estimate | None] = {}
+        waits: dict[Lane, float | None] = {}
         for entry in entries:
             lane = entry.queue.lane
             if lane not in waits:
-                waits[lane] = newcomer_wait_s(lane, self.now_s)
-            wait = waits[lane]
+                waits[lane] = self.forecast.last_in_lane_s(lane, self.now_s)
             self.tally.expired += 1
-            again_s = None if wait is None else wait[0]
-            self.actions.append(Expire(entry.id, self._why_expired(lane), entry.waited_s, again_s))
+            self.actions.append(
+                Expire(entry.id, self._why_expired(lane), entry.waited_s, waits[lane])
+            )
 
     def _why_expired(self, lane: Lane) -> ExpireCode:
         if lane.is_up:
@@ -365,7 +369,7 @@ class Book:
         queue = entry.queue
         if entry.claim is None or not entry.claim.parked:
             waited_s = 0.0 if entry.attempt else entry.waited_s  # what came back was served
-            self.lines.note_join(queue, self.now_s - waited_s, self.now_s)
+            self.lines.note_join(entry, self.now_s - waited_s, self.now_s)
         entry.since_s = self.now_s
         if queue.rank == self.job_rank:
             return
@@ -394,6 +398,3 @@ class Book:
         entry.waited_s += waited_s
         entry.wait_left_s -= waited_s
         entry.promotes_in_s -= waited_s
-        queue = entry.promised_in
-        if queue is not None and entry.p50_s is not None and entry.attempt == 0:
-            queue.promises.learn(entry.kind, entry.raw_s, entry.p50_s, entry.waited_s)

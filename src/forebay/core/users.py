@@ -12,8 +12,7 @@ class Users:
     forgotten at once. The others are ahead of the clock by what they were served last; at most
     `idle_max` of those are kept, the longest idle are forgotten first: what such a user gains is
     at most one charge, and memory stays bounded under any number of invented names. Nothing is
-    kept of an idle user's conversations. Of as many that were forgotten and had waited, each queue
-    knows how much they send.
+    kept of an idle user's conversations.
     """
 
     def __init__(self, idle_max: int) -> None:
@@ -46,8 +45,6 @@ class Users:
         for queue, account in list(accounts.items()):
             if account.counter <= queue.clock - queue.burst:
                 del accounts[queue]
-                if account.came:
-                    queue.backlogs.remember(user.name, account, self.idle_max)
             else:
                 account.turns, account.lead = None, 0.0
         if accounts:

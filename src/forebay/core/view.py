@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forebay.core.actions import Audit, Describe, Lease
+from forebay.core.arrivals import stands
 from forebay.core.lanes import waiting_in
-from forebay.core.positions import exact_place
 from forebay.core.snapshot import LaneView, NodeView, Snapshot, mean
 from forebay.core.tickets import total_wait_s
-from forebay.core.waits import last_wait_s, wait_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -37,7 +36,6 @@ def describe(book: Book, arrivals: Arrivals, entry: Entry) -> Describe:
             cached_tokens=entry.cached_tokens,
             prompt_tokens=entry.arrival.prompt_tokens,
         )
-    lane = entry.queue.lane
     claim = entry.claim
     position: int
     header_s: float | None
@@ -46,9 +44,9 @@ def describe(book: Book, arrivals: Arrivals, entry: Entry) -> Describe:
     if claim is not None and claim.parked:
         position, header_s, p50_s, p90_s = arrivals.parked_outlook(entry, claim)
     else:
-        place = exact_place(entry, book.options, book.charging.price, book.seq)
-        estimate = wait_s(lane, entry.queue, place, book.now_s, entry.size)
-        position = place[0] + 1
+        place = stands(book, entry)
+        estimate = book.forecast.when(entry.queue, place, book.now_s, entry)
+        position = place.ahead + 1
         p50_s, p90_s, header_s = estimate[:3] if estimate is not None else (None, None, None)
     hold = entry.hold
     return Describe(
@@ -128,7 +126,7 @@ def _lane_view(lane: Lane, book: Book) -> LaneView:
     elif waiting == lane.parked and any(name in book.cluster.open for name in lane.nodes):
         p50_s = p90_s = 0.0  # a newcomer would start at once
     else:
-        estimate = last_wait_s(lane, book.options.normal_rank(), book.now_s)
+        estimate = book.forecast.last_in_class(lane, book.options.normal_rank(), book.now_s)
         p50_s, p90_s = estimate[:2] if estimate is not None else (None, None)
     return LaneView(
         lane.model, lane.family, waiting, len(lane.running), lane.slots, lane.times.mean_s(),

@@ -1,0 +1,390 @@
+"""When an entry that waits will start: an observer of the queues, which holds its own state.
+
+It is told when an entry *joined* a queue, *left* it, *started*, or *ended* without a start, and
+answers one question, *when*.
+
+**The estimate.** An entry starts when all that goes before it has been served. Where users take
+turns that includes what others have yet to send, so it also starts when its queue's clock V reaches
+its tag. Raw is the larger of
+
+    (ahead + 1) x slot-seconds per start / slots    and    (tag - V) / speed of V.
+
+Both rates come from marks kept once a second of *busy* time, in which someone waited, over the last
+five minutes or twice the wait, whichever is longer: an idle hour says nothing about a busy one. A
+queue below other classes, or beside other models, takes more slot-seconds per start, so it needs no
+rule of its own. Slots are those of now, so that a lost node counts at once. What waits ahead may be
+of other sizes than what started lately: both are counted by what their sizes usually take.
+
+The speed of V is that of traffic which mostly ebbs or swells before all of it has come, so the
+second is trusted in part; and no queue gets much longer at once than it has been.
+
+**The promise.** p50 is raw times the median of actual / raw in the last outcomes of its kind: its
+octave, and whether others of its own stand before it. An outcome enters when its wait has ended,
+and nothing is summed up over that delay: a factor that steps with each verdict would swing between
+its stops. What corrects a long wait is as old as the wait is long, so that it counts for less. p90
+is p50 times the 90th percentile of actual / p50.
+
+**What it does not do.** It foresees no arrivals, and does not look at what runs now: when that ends
+is a part of the first seconds only. Where nothing can be known it says None.
+
+O(log n) to observe and to ask, n being the marks; asking changes nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from math import floor, frexp
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from forebay.core.lanes import is_known, listing
+from forebay.core.positions import Place
+from forebay.core.records import NEVER_S
+from forebay.core.service_times import Recent, size_of
+
+if TYPE_CHECKING:
+    from forebay.core.records import Account, Entry, Lane, WaitQueue
+
+SPAN_S: Final = 300.0
+"""Longer than a burst, shorter than a tide."""
+MARK_S: Final = 1.0
+MARKS_MAX: Final = 1024
+UNMEASURED: Final = 10.0
+"""So many starts at the mean service time are taken as seen before the first."""
+DAMPING: Final = 0.65
+LONGEST_MOST: Final = 2.2
+RAW_MIN_S: Final = 0.001
+OUTCOMES, ERRORS = 200, 2000
+OCTAVES: Final = 16
+FIRST_OCTAVE: Final = -2
+"""Below a quarter of a second all are alike, and beyond two hours."""
+DOUBT: Final = 8.0
+"""So many outcomes that were as estimated are taken as seen before the first."""
+FRESH_S: Final = 60.0
+"""Of a wait of this length half of the correction is applied."""
+RATIO_MIN: Final = 0.05
+P90_UNKNOWN: Final = 2.0
+P90_MIN: Final = 1.1
+LONGEST_OF: Final = 500
+LOADING_P90: Final = 1.5
+"""Loads of one model take about the same each time, but a file may have left the disk's cache."""
+SWEEP_SLACK: Final = 64
+TINY: Final = 1e-9
+HUGE: Final = 1e15
+
+
+class Estimate(NamedTuple):
+    """How long a wait will be from here on."""
+
+    p50_s: float
+    p90_s: float
+    header_s: float
+    """Those ahead times the mean service over the slots: simple, for people."""
+    raw_s: float = 0.0
+    kind: int = 0
+
+
+class Line:
+    """What is known of one queue: what waits there, how fast it moves, how waits turned out."""
+
+    __slots__ = (
+        "_at_s", "_before_s", "_clock", "_ended", "_errors", "_marks", "_ratios", "_slots",
+        "_times", "busy_s", "expected_s", "longest_s", "owed", "sizes", "travel", "work_s",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.owed: dict[Account, float] = {}  # the cost of what each user has waiting
+        self.sizes: dict[int, int] = {}  # how many wait, by the size of their prompts
+        self.busy_s = 0.0  # time in which someone waited
+        self.work_s = 0.0  # slot-seconds of that time
+        self.expected_s = 0.0  # what the starts in that time usually take
+        self.travel = 0.0  # of the clock V
+        self._at_s = self._clock = 0.0  # when that was counted last, and V then
+        self._slots = 0
+        self._times = [0.0]  # busy_s at each mark
+        self._marks = [(0.0, 0.0, 0.0)]  # work_s, expected_s and travel there
+        self._ratios: dict[int, Recent] = {}  # actual / raw, by kind
+        self._errors = Recent(ERRORS)  # actual / p50
+        self.longest_s = self._before_s = 0.0  # of these hundreds of starts, and of those before
+        self._ended = 0
+
+    def begin(self, queue: WaitQueue, now_s: float) -> None:
+        """Count from now on."""
+        self._at_s, self._clock, self._slots = now_s, queue.clock, queue.lane.slots
+
+    def count(self, entry: Entry, change: int) -> None:
+        """Count one that waits, or waits no more."""
+        sizes, size = self.sizes, size_of(entry.arrival.prompt_tokens)
+        waiting = sizes[size] + change if size in sizes else change
+        if waiting:
+            sizes[size] = waiting
+        else:
+            del sizes[size]
+        if not entry.goes_first:
+            owed, account = self.owed, entry.account
+            if not account.live:  # no sum of many differences is exactly zero
+                del owed[account]
+            elif account in owed:
+                owed[account] += change * entry.price
+            else:
+                owed[account] = entry.price
+
+    def count_start(self, queue: WaitQueue, entry: Entry, now_s: float) -> None:
+        """Count one that waited, has been charged, and starts now."""
+        slots = usable_slots(queue.lane)
+        if self._slots:  # else no node was up: a load says nothing about the pace
+            passed_s = now_s - self._at_s
+            self.busy_s += passed_s
+            self.work_s += passed_s * slots
+            self.travel += queue.clock - self._clock
+            self.expected_s += queue.lane.times.of_size_s(size_of(entry.arrival.prompt_tokens))
+        self.begin(queue, now_s)
+        if self.busy_s >= self._times[-1] + MARK_S:
+            if len(self._times) == MARKS_MAX:  # the older, the fewer are needed
+                del self._times[1::2], self._marks[1::2]
+            self._times.append(self.busy_s)
+            self._marks.append((self.work_s, self.expected_s, self.travel))
+
+    def last(self, span_s: float, queue: WaitQueue, now_s: float) -> tuple[float, float, float]:
+        """Return slot-seconds, what starts usually take, and V's way in about the last seconds."""
+        passed_s = now_s - self._at_s if queue.waiting else 0.0
+        at = bisect_right(self._times, self.busy_s + passed_s - span_s) - 1
+        work_s, expected_s, travel = self._marks[at if at > 0 else 0]
+        return (
+            self.work_s + passed_s * usable_slots(queue.lane) - work_s,
+            self.expected_s - expected_s,
+            self.travel - travel,
+        )
+
+    def seen_s(self) -> float:
+        """Return the longest of the last waits, 500 to 1,000 of them."""
+        return self.longest_s if self.longest_s > self._before_s else self._before_s
+
+    def promise(self, raw_s: float, behind_own: bool, header_s: float) -> Estimate:
+        """Correct a raw estimate by earlier outcomes of its kind."""
+        kind = min(max(frexp(raw_s)[1] - FIRST_OCTAVE, 0), OCTAVES - 1) + OCTAVES * behind_own
+        ratios = self._ratios.get(kind)
+        p50_s = raw_s
+        if ratios is not None:
+            trust = ratios.count / (ratios.count + DOUBT) * FRESH_S / (FRESH_S + raw_s)
+            p50_s *= ratios.quantile(0.5) ** trust
+        high = self._errors.quantile(0.9) if self._errors.count > DOUBT else P90_UNKNOWN
+        if high < P90_MIN:
+            high = P90_MIN
+        return Estimate(p50_s, p50_s * high, header_s, raw_s, kind)
+
+    def learn(self, promised: Estimate, waited_s: float) -> None:
+        """Take note of a wait that is over, and of how it had been estimated."""
+        ratios = self._ratios.get(promised.kind)
+        if ratios is None:
+            ratios = self._ratios[promised.kind] = Recent(OUTCOMES)
+        ratios.add(max(waited_s / promised.raw_s, RATIO_MIN))
+        self._errors.add(waited_s / promised.p50_s)
+
+    def note_wait(self, waited_s: float) -> None:
+        if waited_s > self.longest_s:
+            self.longest_s = waited_s
+        self._ended += 1
+        if self._ended == LONGEST_OF:
+            self._before_s, self.longest_s, self._ended = self.longest_s, 0.0, 0
+
+
+class Forecast:
+    """Watches the queues and says when."""
+
+    __slots__ = ("_lines", "_promised", "_sweep_at")
+
+    def __init__(self) -> None:
+        self._lines: dict[WaitQueue, Line] = {}
+        self._promised: dict[Entry, tuple[Line, Estimate]] = {}  # to those that wait
+        self._sweep_at: int = SWEEP_SLACK
+
+    # -- what it is told
+
+    def joined(self, entry: Entry, now_s: float) -> None:
+        """An entry stands in its queue."""
+        queue = entry.queue
+        line = self._lines.get(queue)
+        if line is None:
+            line = self._new_line(queue)
+        if queue.waiting == 1:
+            line.begin(queue, now_s)
+        line.count(entry, 1)
+
+    def left(self, entry: Entry) -> None:
+        """An entry stands no longer in its queue: it has ended, or goes to another."""
+        self._lines[entry.queue].count(entry, -1)
+
+    def started(self, entry: Entry, now_s: float) -> None:
+        """An entry has left its queue, has been charged, and starts."""
+        queue = entry.queue
+        line = self._lines[queue]
+        line.count(entry, -1)
+        line.count_start(queue, entry, now_s)
+        if entry.attempt == 0:
+            line.note_wait(entry.waited_s)
+            promised = self._promised.pop(entry, None)
+            if promised is not None:
+                promised[0].learn(promised[1], entry.waited_s)
+
+    def ended(self, entry: Entry) -> None:
+        """An entry will never start: how long it would have waited is not known."""
+        if entry in self._promised:
+            del self._promised[entry]
+
+    # -- what it is asked
+
+    def when(
+        self, queue: WaitQueue, place: Place, now_s: float, mine: Entry | None = None
+    ) -> Estimate | None:
+        """Return how long one would wait at a place in a queue, or None where that is not known.
+
+        `mine` is that one, where it stands there already.
+        """
+        lane = queue.lane
+        if not lane.is_up:
+            return _until_loaded(lane, place.ahead, now_s)
+        mean_s = lane.times.mean_s()
+        if mean_s is None:
+            return None
+        line = self._lines.get(queue) or Line()
+        each_s = self._each_s(queue, mean_s, mine)
+        raw_s = _raw_s(line, queue, place, (mean_s, each_s), now_s) + _load_left_s(lane, now_s)
+        header_s = place.ahead * _three_digits(mean_s) / (lane.slots or 1)
+        header_s = floor(header_s * 1e6 + 0.5) / 1e6  # 10 x 1.1 is 11, not a bit more
+        return line.promise(raw_s, place.own > 0.0, header_s)
+
+    def promise(self, entry: Entry, place: Place, now_s: float) -> Estimate | None:
+        """Return the same for one that has just begun to wait, and remember what it was told."""
+        queue = entry.queue
+        estimate = self.when(queue, place, now_s, entry)
+        if estimate is not None and queue.lane.is_up:  # a load teaches nothing about service times
+            self._promised[entry] = self._lines[queue], estimate
+        return estimate
+
+    def last_in_class(self, lane: Lane, rank: int, now_s: float) -> Estimate | None:
+        """Return the wait of one that came last in a class, behind all there and above."""
+        ahead = sum(queue.waiting for queue in lane.queues[: rank + 1])
+        return self.when(lane.queues[rank], Place(ahead), now_s)
+
+    def last_in_lane_s(self, lane: Lane, now_s: float) -> float | None:
+        """Return the median wait of one that came last, behind all that wait in the lane."""
+        queues = lane.queues[:-1]
+        longest = max(queues, key=lambda queue: queue.waiting)
+        estimate = self.when(longest, Place(sum(queue.waiting for queue in queues)), now_s)
+        return None if estimate is None else estimate.p50_s
+
+    def owed(self, queue: WaitQueue) -> dict[Account, float]:
+        """Return the cost of what each user has waiting in a queue."""
+        line = self._lines.get(queue)
+        return {} if line is None else line.owed
+
+    # -- how it is worked out
+
+    def _each_s(self, queue: WaitQueue, mean_s: float, mine: Entry | None) -> float:
+        """Return what one usually takes of those that wait in a class or above it, without mine."""
+        times, count, total_s = queue.lane.times, 0, 0.0
+        means_s, usual_s = times.by_size_s, times.usual_s
+        if mine is not None:
+            count, total_s = -1, -times.of_size_s(size_of(mine.arrival.prompt_tokens))
+        for other in queue.lane.queues:
+            if other.waiting and other in self._lines:
+                for size, waiting in self._lines[other].sizes.items():
+                    count += waiting
+                    total_s += waiting * means_s.get(size, usual_s)
+            if other is queue:
+                break
+        return total_s / count if count > 0 else mean_s
+
+    def _new_line(self, queue: WaitQueue) -> Line:
+        if len(self._lines) >= self._sweep_at:  # lanes that no node lists are given up
+            kept = {
+                one: line for one, line in self._lines.items()
+                if is_known(one.lane) or one.lane.unfinished
+            }  # fmt: skip
+            self._lines = kept
+            self._sweep_at = 2 * len(kept) + SWEEP_SLACK
+        line = self._lines[queue] = Line()
+        return line
+
+
+def _raw_s(
+    line: Line, queue: WaitQueue, place: Place, usual_s: tuple[float, float], now_s: float
+) -> float:
+    """Return the larger of the two estimates.
+
+    `usual_s` is what services usually take, and what those that wait do.
+    """
+    mean_s, each_s = usual_s
+    slots = usable_slots(queue.lane) or 1
+    span_s = 2.0 * mean_s * place.ahead / slots
+    work_s, expected_s, travel = line.last(span_s if span_s > SPAN_S else SPAN_S, queue, now_s)
+    prior_s = UNMEASURED * mean_s + TINY
+    sure_s = (place.ahead + 1) * each_s / slots
+    raw_s = sure_s * (work_s + prior_s) / (expected_s + prior_s)
+    longest_s = LONGEST_MOST * _longest_s(line, queue, place.account, now_s)
+    if queue.rank and raw_s > longest_s > 0.0:  # what the classes above ask for mostly ebbs, too
+        raw_s = longest_s if longest_s > sure_s else sure_s
+    if raw_s < RAW_MIN_S:
+        raw_s = RAW_MIN_S
+    if place.distance > 0.0 and travel > 0.0:
+        flow_s = place.distance * work_s / (travel * slots)
+        if flow_s > longest_s:
+            flow_s = longest_s
+        if flow_s > raw_s:
+            raw_s *= (flow_s / raw_s) ** DAMPING
+    return raw_s
+
+
+def usable_slots(lane: Lane) -> int:
+    """Return how many slots the starts of a lane come from."""
+    return lane.slots
+
+
+def _load_left_s(lane: Lane, now_s: float) -> float:
+    """Return how long it is until any run of a lane has its model loaded."""
+    soonest_s = NEVER_S
+    for entry in lane.running.values():
+        if entry.since_s <= now_s:
+            return 0.0
+        soonest_s = min(soonest_s, entry.since_s)
+    return 0.0 if soonest_s == NEVER_S else soonest_s - now_s
+
+
+def _longest_s(line: Line, queue: WaitQueue, account: Account | None, now_s: float) -> float:
+    """Return the longest wait to reckon with, by those of late and by those that go on."""
+    longest_s = line.seen_s()
+    if queue.waiting and now_s - queue.unserved_since_s > longest_s:
+        longest_s = now_s - queue.unserved_since_s
+    if account is not None and account.live and account.entries:
+        oldest = account.entries[0][1]
+        if oldest.state == "waiting" and now_s - oldest.since_s > longest_s:
+            longest_s = now_s - oldest.since_s
+    return longest_s
+
+
+def _until_loaded(lane: Lane, ahead: int, now_s: float) -> Estimate | None:
+    """Return the wait where a node is loading: until it is ready, then those ahead."""
+    at_s, slots = NEVER_S, 1
+    for node in listing(lane):
+        if node.ready_at_s is not None and node.ready_at_s < at_s:
+            at_s, slots = node.ready_at_s, max(1, node.slots)
+    if at_s == NEVER_S:
+        return None
+    wait_s = max(0.0, at_s - now_s) + ahead / slots * (lane.times.mean_s() or 0.0)
+    return Estimate(wait_s, wait_s * LOADING_P90, wait_s)
+
+
+def _three_digits(value: float) -> float:
+    """Return a number to three significant digits; formatting it takes twenty times as long.
+
+    >>> [_three_digits(value) for value in (0.0, 0.0012345, 10.0004, 999.6, 12345.0)]
+    [0.0, 0.00123, 10.0, 1000.0, 12300.0]
+    """
+    if not TINY < value < HUGE:
+        return 0.0 if value <= TINY else value
+    scale = 1.0
+    while value * scale < 100.0:
+        scale *= 10.0
+    while value * scale >= 1000.0:
+        scale /= 10.0
+    return floor(value * scale + 0.5) / scale
