@@ -69,9 +69,9 @@ listen nodes
 
 
 @contextlib.contextmanager
-def llama_cpp(gguf: Path, cache_mib: int) -> Iterator[str]:
+def llama_cpp(gguf: Path, cache_mib: int, slots: int = SLOTS, threads: int = 1) -> Iterator[str]:
     """Run a node; yield its address."""
-    sizes = [str(SLOTS), str(CONTEXT_TOKENS), str(cache_mib)]
+    sizes = [str(slots), str(CONTEXT_TOKENS), str(cache_mib), str(threads)]
     with subprocess.Popen(
         [sys.executable, "-m", "bench.prefix.node", str(gguf), *sizes],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
@@ -86,7 +86,7 @@ def llama_cpp(gguf: Path, cache_mib: int) -> Iterator[str]:
             child.stdin.close()
 
 
-def in_front(folder: Path, nodes: list[str]) -> dict[str, tuple[Program, str]]:
+def in_front(folder: Path, nodes: list[str], slots: int = SLOTS) -> dict[str, tuple[Program, str]]:
     """Return what is in front of the nodes, and where it listens."""
     ports = [free_port(), free_port()]
     words = [COMMAND, "serve", "--port", str(ports[0])]
@@ -94,7 +94,7 @@ def in_front(folder: Path, nodes: list[str]) -> dict[str, tuple[Program, str]]:
         words += ["--node", url]
     words += ["--set", f"jobs.database=sqlite:///{folder}/jobs.db"]
     servers = [
-        f"    server n{number} {url.removeprefix('http://')} maxconn {SLOTS}"
+        f"    server n{number} {url.removeprefix('http://')} maxconn {slots}"
         for number, url in enumerate(nodes)
     ]
     file = folder / "haproxy.cfg"

@@ -1,6 +1,7 @@
 """A llama.cpp node of the benchmark: its own server, until standard input is closed.
 
-Run as `python -m bench.prefix.node GGUF SLOTS CONTEXT_TOKENS CACHE_MIB`; it prints `ready URL`.
+Run as `python -m bench.prefix.node GGUF SLOTS CONTEXT_TOKENS CACHE_MIB THREADS`; it prints
+`ready URL`.
 Unlike the embedded node it is told how large its cache of prompts is that no slot holds any more
 (`--cache-ram` of llama-server).
 """
@@ -16,7 +17,7 @@ from forebay.nodes.embedded.llama_child import check_health, die_with_parent
 
 def main() -> None:
     """Serve a model."""
-    gguf, slots, context, cache_mib = sys.argv[1:]
+    gguf, slots, context, cache_mib, thread_count = sys.argv[1:]
     die_with_parent()
     xllamacpp = importlib.import_module("xllamacpp")  # by name: it has no types
     params = xllamacpp.CommonParams()
@@ -32,7 +33,7 @@ def main() -> None:
     params.endpoint_metrics = True
     params.ui = False
     for threads in (params.cpuparams, params.cpuparams_batch):
-        threads.n_threads = 1
+        threads.n_threads = int(thread_count)
         threads.poll = 0
     server = xllamacpp.Server(params)
     check_health(server.listening_address)

@@ -1,0 +1,1 @@
+"""Which node a request had better take: unlike nodes, and nodes that load models."""
