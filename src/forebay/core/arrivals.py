@@ -213,7 +213,7 @@ class Arrivals:
             limit_s = 0.0
         if wait_s == 0.0 or wait_s < limit_s:  # what would start at its limit expires then
             return False
-        book.tally.reject("rate_limited")
+        book.tally.rejected["rate_limited"] += 1
         status = book.rates.status(rate, book.now_s)
         words = (REASONS["rate_limited"],)
         book.actions.append(Reject(arrival.id, "rate_limited", words, wait_s, wait_s, rate=status))
@@ -257,7 +257,9 @@ class Arrivals:
         """Refuse an arrival; nothing of it is kept."""
         book = self._book
         if not arrival.job and (not arrival.patient or code not in NO_ROOM):
-            book.tally.reject(code)  # a job that gets no slot is still queued: nobody was refused
+            book.tally.rejected[code] += (
+                1  # a job that gets no slot is still queued: nobody was refused
+            )
         returns = code in RETURNABLE
         if wait_s is None and lane is not None:
             if returns:
@@ -452,7 +454,7 @@ class Arrivals:
     def _displace(self, victim: Entry) -> None:
         book = self._book
         book.end(victim, "reject")
-        book.tally.reject("queue_full")
+        book.tally.rejected["queue_full"] += 1
         wait_s = self.turn_s(victim.arrival, victim.queue.lane)
         words = REASONS["queue_full"]
         book.keep_number(victim.arrival, victim.seq, wait_s)

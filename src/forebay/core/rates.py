@@ -182,7 +182,8 @@ class Rates:
         claim = entry.claim
         if claim is None or claim.charged:
             return False
-        self._count_waiting(claim, entry.queue.rank)
+        claim.rank = entry.queue.rank
+        key_rates.note_owed(claim.rate, claim.rank, 1, claim.tokens)
         if (entry.queue, claim.gated) not in claim.rate.lines and self._is_next(
             entry, claim, now_s
         ):
@@ -244,21 +245,17 @@ class Rates:
     def leave(self, entry: Entry, claim: Claim, now_s: float) -> None:
         """Forget one that ends while it waits: it is charged nothing, or no tokens if it ran."""
         self.leave_line(entry, claim, now_s)
-        self._forget_waiting(entry, claim)
         if claim.charged:
             key_rates.charge_claim(claim.rate, claim, 0, 0.0, now_s)
         self.offer(claim.rate, now_s)
 
     def leave_line(self, entry: Entry, claim: Claim, now_s: float) -> bool:
         """Take an entry out of its line; return whether it was parked there."""
-        line = claim.line
-        if line is None:
-            return False
-        was_parked = claim.parked
-        if was_parked:
+        line, was_parked = claim.line, claim.parked
+        if was_parked and line is not None:
             fairness.take(line, entry)
             self._count_parked(entry, claim, now_s, parked=False)
-        self._close_line(entry, claim, line)
+        self._forget_waiting(entry, claim)
         return was_parked
 
     def offer(self, rate: KeyRate, now_s: float) -> None:
@@ -331,13 +328,6 @@ class Rates:
             if name in open_nodes or name in short:
                 self._lines.stale[name] = node
 
-    def _close_line(self, entry: Entry, claim: Claim, line: ParkedLine) -> None:
-        claim.line = None
-        if line.offer is entry:
-            line.offer = None
-        if line.offer is None and not line.waiting:
-            claim.rate.lines.pop((line.queue, line.gated), None)
-
     def _count_parked(self, entry: Entry, claim: Claim, now_s: float, *, parked: bool) -> None:
         claim.parked = parked
         if entry.queue.rank == self._job_rank:
@@ -351,18 +341,17 @@ class Rates:
             entry.deadline_s += stood_s
             self._timers.add(entry.deadline_s, "deadline", entry)
 
-    def _count_waiting(self, claim: Claim, rank: int) -> None:
-        if claim.rank is not None:
-            key_rates.note_owed(claim.rate, claim.rank, -1, -claim.tokens)
-        key_rates.note_owed(claim.rate, rank, 1, claim.tokens)
-        claim.rank = rank
-
     def _forget_waiting(self, entry: Entry, claim: Claim) -> None:
+        rate, line = claim.rate, claim.line
         if claim.rank is not None:
-            key_rates.note_owed(claim.rate, claim.rank, -1, -claim.tokens)
+            key_rates.note_owed(rate, claim.rank, -1, -claim.tokens)
             claim.rank = None
-        if claim.line is not None:
-            self._close_line(entry, claim, claim.line)
+        if line is not None:
+            claim.line = None
+            if line.offer is entry:
+                line.offer = None
+            if line.offer is None and not line.waiting:
+                rate.lines.pop((line.queue, line.gated), None)
 
 
 def is_gated(arrival: Arrived) -> bool:

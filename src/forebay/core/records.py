@@ -159,8 +159,6 @@ class Lane:
 class Load:
     """A model that was put into memory, and the run that had it loaded."""
 
-    __slots__ = ("began_s", "entry", "is_over")
-
     def __init__(self, entry: Entry, began_s: float) -> None:
         self.entry = entry
         self.began_s = began_s
@@ -169,8 +167,6 @@ class Load:
 
 class Shares:
     """One node's virtual times, by which queues and classes share its slots."""
-
-    __slots__ = ("class_clock", "class_tags", "clocks", "offsets")
 
     def __init__(self, ranks: int) -> None:
         self.clocks = [0.0] * ranks
@@ -249,11 +245,6 @@ class Hold:
 
 class KeyRate:
     """One key with limits: its buckets, what counts against its cap, and what waits for them."""
-
-    __slots__ = (
-        "calls", "held", "key", "limits", "lines", "owed", "requests", "running_max", "seq",
-        "tickets", "tokens", "tokens_owed", "used_today", "wake_s",
-    )  # fmt: skip
 
     def __init__(self, key: str, seq: int, ranks: int) -> None:
         self.key = key

@@ -271,7 +271,7 @@ class Scheduler:
         reasons: tuple[str, ...] = ()
         if words is not None:
             if not entry.arrival.job:
-                book.tally.reject(code)
+                book.tally.rejected[code] += 1
             reasons = (words,)
         else:
             book.tally.cancelled += 1

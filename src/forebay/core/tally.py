@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 from forebay.core.snapshot import RECENT, Totals
@@ -20,13 +20,9 @@ class Tally:
         self.rate_waits = 0
         self.prefix_tokens = self.prefix_hit_tokens = 0
         self.prefix_saved_s = 0.0
-        self.rejected: dict[str, int] = {}
+        self.rejected: Counter[str] = Counter()  # codes are ours, so their number is bounded
         self.waits: deque[float] = deque(maxlen=RECENT)
         self.service: deque[float] = deque(maxlen=RECENT)
-
-    def reject(self, code: str) -> None:
-        """Count one refusal; codes are ours, so their number is bounded."""
-        self.rejected[code] = self.rejected.get(code, 0) + 1
 
     def note_prefix(self, arrival: Arrived, cached_tokens: int, token_s: float) -> None:
         """Count the tokens of a prompt that starts where it could find some of them cached."""

@@ -287,7 +287,7 @@ class Book:
         claim = entry.claim
         parked = claim is not None and self.rates.leave_line(entry, claim, self.now_s)
         self.dequeue(entry)
-        returned = not parked and entry.goes_first
+        goes_first = entry.charged_on is not None if parked else entry.goes_first
         if not parked:
             fairness.take(entry.queue, entry)
             self.forecast.left(entry)
@@ -296,7 +296,7 @@ class Book:
         entry.account = account_of(queue, entry.user, entry.arrival.weight)
         self.enqueue(entry)
         if not self.rates.parks(entry, self.now_s):
-            if returned or (parked and entry.charged_on is not None):
+            if goes_first:
                 fairness.rejoin(queue, entry)
             else:
                 fairness.join(queue, entry)
