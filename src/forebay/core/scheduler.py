@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from forebay.core.actions import Action
     from forebay.core.cluster import Reaches
-    from forebay.core.records import Claim, Entry, Node
+    from forebay.core.records import Entry, Node
     from forebay.core.timers import Due
 
 
@@ -145,8 +145,9 @@ class Scheduler:
         node, charging, tally = book.release(entry), book.charging, book.tally
         if charging.needs_cost:
             charging.settle(entry, node, event.prompt_tokens, event.output_tokens)
-        if entry.claim is not None:
-            self._settle_rate(entry, entry.claim, event)
+        if entry.claim is not None:  # one that got no answer used its prompt
+            output = event.output_tokens if event.ok else max(0, event.output_tokens)
+            book.rates.settle(entry, entry.claim, (event.prompt_tokens, output), book.now_s)
         if event.ok:
             self._learn(entry, node, event, service_s)
             tally.served += 1
@@ -181,17 +182,6 @@ class Scheduler:
             computed = max(0, entry.arrival.prompt_tokens - entry.cached_tokens)
             lane.prefill.add(computed, event.output_tokens, service_s)
 
-    def _settle_rate(
-        self, entry: Entry, claim: Claim, event: events.Finished | events.Cancelled
-    ) -> None:
-        """Charge a key for what was used; a request that got no answer used its prompt."""
-        if isinstance(event, events.Cancelled) and event.unused:
-            self._book.rates.refund(claim, self._book.now_s)
-            return
-        failed = isinstance(event, events.Cancelled) or not event.ok
-        output = 0 if failed and event.output_tokens < 0 else event.output_tokens
-        self._book.rates.settle(entry, claim, (event.prompt_tokens, output), self._book.now_s)
-
     def _add_service(self, entry: Entry, node: Node, service_s: float) -> None:
         """Count a service time where a model was loaded: the load is no part of it."""
         measured_s = memory.end_run(node, entry, service_s, self._book.now_s)
@@ -218,8 +208,11 @@ class Scheduler:
         if not node.removed:
             node.broken_off.append(book.now_s)
         book.charging.settle(entry, node, event.prompt_tokens, event.output_tokens)
-        if entry.claim is not None:
-            self._settle_rate(entry, entry.claim, event)
+        if entry.claim is not None and event.unused:
+            book.rates.refund(entry.claim, book.now_s)
+        elif entry.claim is not None:
+            used = event.prompt_tokens, max(0, event.output_tokens)
+            book.rates.settle(entry, entry.claim, used, book.now_s)
         book.end(entry, "cancel")
         fill(book, node)
 
@@ -336,8 +329,7 @@ class Scheduler:
                 self._run_with_fallbacks()
         if node.held:
             release_holds(book, node)
-        if book.cluster.unlisted:
-            self._refuse_unlisted()
+        self._refuse_unlisted()
         fill(book, node)
 
     def _run_with_fallbacks(self) -> None:
@@ -358,15 +350,14 @@ class Scheduler:
         self._book.lines.short.pop(event.name, None)
         if node is not None and node.held:
             release_holds(self._book, node)
-        if self._book.cluster.unlisted:
-            self._refuse_unlisted()
+        self._refuse_unlisted()
 
     def _refuse_unlisted(self) -> None:
         """End those who waited for what a node might have, once all have said what they have."""
         book = self._book
-        if book.cluster.unreported:
-            return
         unlisted = book.cluster.unlisted.values()
+        if not unlisted or book.cluster.unreported:
+            return
         waiting = [entry for entry in book.entries.values() if entry.queue.lane in unlisted]
         for entry in waiting:
             if entry.state == "waiting":
