@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -60,6 +61,22 @@ async def test_the_drain_button_drains_for_real_and_resume_brings_the_node_back(
     await expect(card.locator(".state")).to_have_text("online")
     assert states(gateway) == ["online"]
     await (await site.hold(node)).answer(OK)
+
+
+async def test_a_card_says_how_fast_its_node_is_once_it_was_measured(site: Site) -> None:
+    nodes = [await site.node(slots=1) for _ in range(2)]
+    await site.start(*nodes)
+    page = await site.open()
+    cards = page.locator("#nodes .card")
+    await expect(cards).to_have_count(2)
+    await expect(cards.filter(has_text="usual")).to_have_count(0)
+    clients = [await site.ask() for _ in nodes]
+    for call in [await node.next_call() for node in nodes]:
+        await call.answer(OK)
+    for client in clients:
+        assert (await client.reply()).status == 200
+    measured = re.compile(r"Speed \d+\.\d\d × usual, measured \d+ s ago")
+    await expect(cards.filter(has_text=measured)).to_have_count(2)
 
 
 async def test_a_refused_drain_says_why_on_the_card(site: Site) -> None:

@@ -80,6 +80,33 @@ async def test_those_sent_at_once_get_places_and_move_up(site: Site) -> None:
     await expect(waited).to_have_count(2)
 
 
+async def test_one_that_waits_for_a_better_node_says_which_and_what_that_gains(site: Site) -> None:
+    node = await site.node()
+    await site.start(node)
+    page = await site.open()
+    held = await site.hold(node)
+    better = {
+        "node": "gpu2", "why": "speed", "seconds_gained": 3.2, "seconds_left": 5.0,
+        "times_as_fast": 4.0, "cached_tokens": 6100, "prompt_tokens": 6400,
+    }  # fmt: skip
+    told = {
+        "state": "waiting", "position": 1, "estimated_wait_seconds": {"p50": None, "p90": None},
+        "reason_code": "better_node", "better_node": better,
+    }  # fmt: skip
+    await page.route("**/v1/queue/*", lambda route: route.fulfill(json=told))
+    note = (await send(page, "Hello")).locator(".attempt-note")
+    begin = "waits for gpu2, up to 5 s, to end 3.2 s sooner: "
+    await expect(note).to_have_text(
+        f"{begin}it is 4.0 \N{MULTIPLICATION SIGN} as fast as what is free"
+    )
+    better["why"] = "prompt"
+    await expect(note).to_have_text(f"{begin}6,100 of 6,400 prompt tokens are cached there")
+    better["why"] = "memory"
+    await expect(note).to_have_text(f"{begin}its model is in memory there")
+    await held.answer({})
+    await stream(await node.next_call(), "Thanks")
+
+
 async def test_stop_gives_the_slot_and_the_place_back(site: Site) -> None:
     node = await site.node()
     await site.start(node)

@@ -18,7 +18,7 @@ export function makeCard(node) {
     part("slots", make("div", { class: "slots" }, make("div", { class: "cells", "aria-hidden": "true" }), make("p"))),
     part("models", make("ul", { class: "models" })),
     part("meters", make("div", { class: "meters" })),
-    part("speed", make("p", { class: "cache-room", hidden: true })),
+    part("speed", make("p", { class: "node-speed", hidden: true })),
     part("room", make("p", { class: "cache-room", hidden: true })),
     part("failures", make("p", { class: "failures" })),
     part("error", make("p", { class: "last-error", hidden: true })),

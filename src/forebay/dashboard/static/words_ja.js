@@ -383,7 +383,7 @@ export default {
   reason_starting: "このモデルを持つ可能性のあるノードがまだ応答していません",
   reason_rate: "このキーの利用枠を使い切りました",
   reason_better_node: "空きスロットはありますが、使用中のノードのほうが早く終わる見込みです",
-  try_better_node: "{node} が空くのを最大 {left} 待ちます（約 {gained} 早く終わる見込み：{because}）",
+  try_better_node: "{node} が空くのを最大{left}待ちます（約{gained}早く終わる見込み：{because}）",
   better_memory: "モデルがそこのメモリにあります",
   better_prompt: "プロンプト {prompt} トークン中 {cached} がそこにキャッシュされています",
   better_speed: "空いているノードの {times} 倍の速さです",
