@@ -75,7 +75,7 @@ async def test_a_card_says_how_fast_its_node_is_once_it_was_measured(site: Site)
         await call.answer(OK)
     for client in clients:
         assert (await client.reply()).status == 200
-    measured = re.compile(r"Speed \d+\.\d\d × usual, measured \d+ s ago")
+    measured = re.compile(r"Speed \d+\.\d\d . usual, measured \d+ s ago")
     await expect(cards.filter(has_text=measured)).to_have_count(2)
 
 
