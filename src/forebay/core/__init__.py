@@ -13,6 +13,7 @@ from forebay.core.actions import (
     Reject,
     RejectCode,
     Route,
+    SlotsChanged,
     Wait,
     WaitReason,
 )  # fmt: skip
@@ -46,6 +47,6 @@ __all__ = [
     "Describe", "Event", "Expire", "Finished", "Inspected", "KeyLimits", "KeysUsed", "LaneView",
     "Lease", "Lent", "NodeChanged", "NodeRemoved", "NodeRested", "NodeView", "Observed",
     "Options", "OptionsChanged", "RateStatus", "Reject", "RejectCode", "Resumed", "Returned",
-    "Revoked", "Route", "Scheduler", "ShutDown", "Snapshot", "Ticked", "Totals", "Wait",
-    "WaitReason", "capped_priority", "parse_priority", "retry_delay_s",
+    "Revoked", "Route", "Scheduler", "ShutDown", "SlotsChanged", "Snapshot", "Ticked", "Totals",
+    "Wait", "WaitReason", "capped_priority", "parse_priority", "retry_delay_s",
 ]  # fmt: skip

@@ -184,7 +184,23 @@ class Audit(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """What is unfinished, with or without a lease."""
 
 
+class SlotsChanged(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
+    """A node has another number of slots now, as found by how it answers; nothing needs an answer.
+
+    Whoever shows or logs nodes tells it; the core uses the number already.
+    """
+
+    name: str
+    slots: int
+    reason: str
+    """Why, in words for people."""
+    is_trial: bool = False
+    """It is only tried for a round, or comes back from that: worth a line at level DEBUG only."""
+
+
 Decision: TypeAlias = Route | Wait | Reject
 """The first answer to an `Arrived`."""
-Action: TypeAlias = Route | Wait | Reject | Expire | Abort | Describe | Snapshot | Audit
+Action: TypeAlias = (
+    Route | Wait | Reject | Expire | Abort | SlotsChanged | Describe | Snapshot | Audit
+)
 """Everything that `Scheduler.handle` may return."""

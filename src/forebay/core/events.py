@@ -18,7 +18,8 @@ WhyFailed: TypeAlias = Literal["", "refused", "timed_out", "failed"]
 SlotsKind: TypeAlias = Literal["fixed", "named", "found", "lent"]
 """What a number of slots is: `fixed`, by the operator or a guard; `named` by the engine, which is
 where to begin and the most there are; to be `found`, from this number on; `lent` by another core,
-which alone changes it."""
+which alone changes it. Of a number that was `named` or `found`, the core says what became of it in
+`SlotsChanged`; while a later `NodeChanged` is `fixed`, it counts, and then again the one found."""
 
 
 class Arrived(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
@@ -195,12 +196,16 @@ class NodeChanged(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
 class NodeRested(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """A node said it is busy (429, 503): one slot fewer (floor 1), nothing new for `rest_s`.
 
+    Or it said how many requests are `waiting` inside it: so many fewer, and no rest.
+
     Where a request was broken off there in the last second, most likely the node has not noticed
     yet: it keeps its slots, and a rest of up to 1 s is only 0.1 s. Each excuses one refusal.
     """
 
     name: str
     rest_s: float = 1.0
+    waiting: int = 0
+    """As the engine itself counts, in a reading just made; 0 is a refusal."""
 
 
 class Lent(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):

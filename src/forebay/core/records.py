@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from forebay.core.actions import WhyBetter
     from forebay.core.cache_room import CacheRoom
     from forebay.core.events import Arrived
+    from forebay.core.slots import Limit
     from forebay.core.speeds import Speed
     from forebay.core.states import State
 
@@ -180,7 +181,7 @@ class Node:
 
     __slots__ = (
         "away_since_s", "broken_off", "families", "gpu_load", "held", "holds_all", "idle",
-        "idle_at_s", "is_new", "lanes", "leases", "left_at_s", "lent", "load_is_told", "load_s",
+        "idle_at_s", "is_new", "lanes", "leases", "left_at_s", "lent", "limit", "load_is_told", "load_s",
         "loaded", "loaded_max", "loads", "loads_measured", "models", "name", "on_trial", "prefixes",
         "ready_at_s", "removed", "rest_until_s", "room", "seq", "shares", "slots", "state",
         "strikes", "swap_rank", "swap_target", "swap_victim", "used_at", "wake_s",
@@ -194,6 +195,7 @@ class Node:
         self.is_new = False  # whether it has never answered
         self.ready_at_s: float | None = None  # while it loads, as far as that is known
         self.slots = 0
+        self.limit: Limit | None = None  # where its number is found; also while another is in force
         self.gpu_load = 0.0
         self.models: tuple[str, ...] = ()
         self.families: tuple[str, ...] = ()

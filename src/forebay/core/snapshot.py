@@ -28,6 +28,8 @@ class NodeView(Struct, frozen=True, gc=False):
     """1 / the mean `x` of its lanes: 1.0 is usual, higher is faster; None was not measured."""
     measured_s_ago: float | None = None
     """When its speed was measured last."""
+    slots_reason: str = ""
+    """Why it has so many slots, where that was found; else """ ""
 
 
 class LaneView(Struct, frozen=True, gc=False):

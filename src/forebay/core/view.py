@@ -150,4 +150,5 @@ def _node_view(node: Node, now_s: float) -> NodeView:
     return NodeView(
         node.name, node.state, node.slots, len(node.leases), node.gpu_load, node.models, loaded,
         speed, measured_s_ago,
+        node.limit.reason if node.limit is not None else "",
     )  # fmt: skip
