@@ -181,8 +181,9 @@ class Node:
 
     __slots__ = (
         "away_since_s", "broken_off", "families", "gpu_load", "held", "holds_all", "idle",
-        "idle_at_s", "is_new", "lanes", "leases", "left_at_s", "lent", "limit", "load_is_told", "load_s",
-        "loaded", "loaded_max", "loads", "loads_measured", "models", "name", "on_trial", "prefixes",
+        "idle_at_s", "is_new", "lanes", "leases", "left_at_s", "lent", "limit", "load_is_told",
+        "load_s", "loaded", "loaded_max", "loads", "loads_measured", "models", "name", "on_trial",
+        "prefixes",
         "ready_at_s", "removed", "rest_until_s", "room", "seq", "shares", "slots", "state",
         "strikes", "swap_rank", "swap_target", "swap_victim", "used_at", "wake_s",
     )  # fmt: skip

@@ -1,16 +1,16 @@
 """How many requests a node runs well at once, found from how it answers. No I/O and no clock.
 
-**State.** `Limit` is all that is known of one node's number: `Node.limit`, None where the number is
-`fixed` or `lent` (see `SlotsKind`). `Node.slots` is the number in force. The core calls `changed`
-for each `NodeChanged`, `finished` for each `Finished` that names a node, `refused` and `waits_inside`
-for `NodeRested`, `timed_out` for a `Finished` or `Returned` with `why="timed_out"`. Each may change
-`Limit.slots`; where it did, the scheduler sets `Node.slots` and tells it by `SlotsChanged`, with a
-reason in words. What is lent to another core is filled there with the kind `lent`: such a core
-changes nothing, and tells in sums what ran (`Finished.count`, `most`).
+**State.** `Limit` is all that is known of one node's number: `Node.limit`, None where the number
+is `fixed` or `lent` (see `SlotsKind`). `Node.slots` is the number in force. The core calls
+`changed` for each `NodeChanged`, `finished` for each run that ended well, `refused` and
+`waits_inside` for `NodeRested`, `timed_out` for a `Finished` or `Returned` with that reason. Each
+may change `Limit.slots`; where it did, the scheduler sets `Node.slots` and tells it by
+`SlotsChanged`, with a reason in words. What is lent is filled by another core, to which the node is
+of the kind `lent`: it changes nothing, and tells in sums what ran (`Finished.count`, `most`).
 
-**Pools.** `nodes.model_slots` gives some models slots of their own. To the core such a pool is a node
-of its own, with a fixed number: `split_pools` makes the events. Whoever starts a request knows by
-the name of the pool which node to send it to.
+**Pools.** `nodes.model_slots` gives some models slots of their own. To the core such a pool is a
+node of its own, with a fixed number: `split_pools` makes the events. Whoever starts a request knows
+by the name of the pool which node to send it to.
 """
 
 from __future__ import annotations
@@ -44,13 +44,8 @@ def split_pools(change: NodeChanged, model_slots: Mapping[str, int]) -> list[Nod
     for pattern, slots in model_slots.items():
         here = tuple(model for model in left if fnmatchcase(model, pattern))
         left = tuple(model for model in left if model not in here)
-        half_open = change.slots_kind == "fixed" and change.slots == 1
-        told.append(
-            replace(
-                change, name=pool_name(change.name, pattern), models=here, loaded=None,
-                slots=1 if half_open else slots, slots_kind="fixed",
-            )
-        )  # fmt: skip
+        pool = replace(change, name=pool_name(change.name, pattern), models=here, loaded=None)
+        told.append(replace(pool, slots=slots, slots_kind="fixed"))
     if not told:
         return [change]
     loaded = change.loaded

@@ -29,7 +29,7 @@ class NodeView(Struct, frozen=True, gc=False):
     measured_s_ago: float | None = None
     """When its speed was measured last."""
     slots_reason: str = ""
-    """Why it has so many slots, where that was found; else """ ""
+    """Why it has so many slots, where that was found; else empty."""
 
 
 class LaneView(Struct, frozen=True, gc=False):
