@@ -41,7 +41,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from bench.slots.engine import (
-    ENDLESS,
+    BACKLOG,
     LOAD,
     Engine,
     Figures,
@@ -53,7 +53,7 @@ from bench.slots.engine import (
     refusing,
     thrashing,
 )
-from forebay.nodes.slot_limit import SLOTS_MAX, SlotLimit
+from forebay.core.slots import SLOTS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,7 +75,9 @@ OTHERS = 10**6
 """What is added to a seed for other requests."""
 NEAR = 0.9
 """Found is the number from where on a fixed limit would reach this share of the best throughput."""
-LATER = 1.1
+LATER = 1.25
+START = 4
+"""What a node of no known kind begins with."""
 SWING = 0.2
 SWING_ANSWERS = 10, 60
 """The deviation of a machine's speed (its logarithm), and after how many answers it is another."""
@@ -92,7 +94,7 @@ class Drawn:
     engine: Engine
     load: Load
     knee: float
-    start: int = 1
+    start: int = START
 
 
 def smooth(knee: float, sharpness: float, worse: float = 0.0) -> Callable[[int], float]:
@@ -234,15 +236,16 @@ def compare(drawn: Drawn, per_slot: float = 0.0, *, noise: bool = False) -> Resu
     """Run what clients send, or a backlog, through the limit and through the best number."""
     does = throughputs(drawn)
     number = best(does)
-    limit = number if noise else SlotLimit(drawn.start)
-    clients = max(number + 1, int(per_slot * number)) if per_slot else ENDLESS
+    start = number if noise else drawn.start
+    clients = max(number + 1, int(per_slot * number)) if per_slot else BACKLOG
     within, measured = max(60, WARM_ROUNDS * number), max(MEASURED, 6 * number)
-    first = Run(limit, drawn.seed + OTHERS * noise, drawn.load, clients=clients)
+    other = drawn.seed + OTHERS * noise
+    first = Run(start, other, drawn.load, clients=clients, finds=not noise)
     second = Run(number, drawn.seed, drawn.load, clients=clients)
     ours, fixed = (figures_of(run, drawn.engine, within, measured) for run in (first, second))
     took = requests_to_find([one.slots for one in first.ended], does)
     return Result(
-        drawn.seed, drawn.kind, number, first.slots(),
+        drawn.seed, drawn.kind, number, first.slots,
         *ratios(ours, fixed), took, took / number,
     )  # fmt: skip
 
@@ -269,8 +272,7 @@ def change(make: Callable[[int, float], Drawn], seed: int) -> Result:
     if after.knee == drawn.knee or not 1.0 <= drawn.knee * factor <= 120.0:
         after = make(seed, 1.0 / factor)
     does, number = throughputs(after), best(throughputs(drawn))
-    limit = SlotLimit()
-    run = Run(limit, drawn.seed, drawn.load)
+    run = Run(drawn.start, drawn.seed, drawn.load, finds=True)
     run.serve(drawn.engine, max(400, 6 * number))
     first = len(run.ended)
     run.serve(after.engine, max(1000, 12 * best(does)))
@@ -278,7 +280,7 @@ def change(make: Callable[[int, float], Drawn], seed: int) -> Result:
     kind = "gained" if after.knee > drawn.knee else "lost"
     number = best(does)
     return Result(
-        drawn.seed, drawn.kind, number, limit.slots, 1.0, 1.0, took, took / number, kind
+        drawn.seed, drawn.kind, number, run.slots, 1.0, 1.0, took, took / number, kind
     )  # fmt: skip
 
 
@@ -286,10 +288,10 @@ def swing(drawn: Drawn) -> Result:
     """Let the engine's speed swing, as on a machine that others use as well."""
     number = best(throughputs(drawn))
     first, last = max(100, WARM_ROUNDS * number), max(MEASURED, 6 * number)
-    limit = SlotLimit()
-    done = []
-    for one in (limit, number):
-        run, rng = Run(one, drawn.seed, drawn.load, clients=2 * number), random.Random(drawn.seed)
+    done, found = [], 0
+    for finds in (False, True):
+        start, rng = drawn.start if finds else number, random.Random(drawn.seed)
+        run = Run(start, drawn.seed, drawn.load, clients=2 * number, finds=finds)
         while len(run.ended) < first + last + 2 * number:
             factor = rng.lognormvariate(0.0, SWING)
             run.serve(slower(drawn.engine, factor), rng.randrange(*SWING_ANSWERS))
@@ -297,8 +299,9 @@ def swing(drawn: Drawn) -> Result:
         waits_s = sorted(each.first_byte_s - each.arrived_s for each in some)
         took_s = run.ended[first + last].ended_s - run.ended[first].ended_s
         done.append(Figures(last / took_s, waits_s[int(0.95 * len(waits_s))]))
+        found = run.slots
     return Result(
-        drawn.seed, drawn.kind, number, limit.slots, *ratios(done[0], done[1]), 0, 0.0
+        drawn.seed, drawn.kind, number, found, *ratios(done[1], done[0]), 0, 0.0
     )  # fmt: skip
 
 
@@ -347,18 +350,19 @@ def replay(drawn: Drawn, rows: list[Row], busy: float) -> Result:
             at_s += gap_s * scale
             yield at_s, prompt, output
 
-    limit, ended = SlotLimit(), []
-    for one in (limit, number):
-        run = Run(one, drawn.seed, drawn.load, arrivals())
+    ended, found = [], 0
+    for finds in (False, True):
+        run = Run(drawn.start if finds else number, drawn.seed, drawn.load, arrivals(), finds=finds)
+        found = run.slots
         ended.append(run.serve(drawn.engine, count)[count // 4 :])
     felt = [sorted(one.first_byte_s - one.arrived_s for one in each) for each in ended]
     place = int(0.95 * len(felt[0]))
-    ours, fixed = (figures(each) for each in ended)
+    fixed, ours = (figures(each) for each in ended)
     throughput, _ = ratios(ours, fixed)
     return Result(
-        drawn.seed, drawn.kind, number, limit.slots, throughput,
+        drawn.seed, drawn.kind, number, found, throughput,
         ours.first_byte_p95_s / fixed.first_byte_p95_s, 0,
-        felt[0][place] / felt[1][place],
+        felt[1][place] / felt[0][place],
     )  # fmt: skip
 
 

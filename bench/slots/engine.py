@@ -14,20 +14,38 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from forebay.nodes.slot_limit import SlotLimit
-from forebay.nodes.slot_rounds import Sample
+from forebay.core import (
+    Arrived,
+    Finished,
+    NodeChanged,
+    NodeRested,
+    Options,
+    Returned,
+    Route,
+    Scheduler,
+    SlotsChanged,
+    Ticked,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    from forebay.core import Event
+    from forebay.core.events import SlotsKind
 
 MODEL = "llama"
 ENDLESS = 10**9
 BEFORE_FIRST_TOKEN_S = 0.05
 PROMPT_TOKEN_S = 0.0002
 OUTPUT_TOKEN_S = 0.02
-TOKEN_BYTES = 200
 REST_S = 1.0
 """How long a node is left alone that has refused."""
+BACKLOG = 1000
+"""As many clients as this have always something to ask."""
+USERS = 5
+OPTIONS = Options(
+    max_size=10**6, per_user_max=10**6, wait_s_max=1e9, aging_s=0.0, fairness="fifo",
+)  # fmt: skip
 PROBE_S = 5.0
 """How often an engine is asked how many wait inside."""
 
@@ -126,16 +144,13 @@ class Request:
     slots: int = 0
     """When it ended."""
     load: Load = LOAD
+    id: str = ""
 
     def until_first_byte_s(self) -> float:
         return self.luck * (self.load.base_s + self.load.prompt_token_s * self.prompt_tokens)
 
     def after_first_byte_s(self) -> float:
         return self.luck * self.load.output_token_s * self.output_tokens
-
-    def written(self, left_s: float) -> float:
-        """Return the tokens that have come, with so much work left."""
-        return self.output_tokens * (1.0 - left_s / self.after_first_byte_s())
 
 
 class Stage:
@@ -156,34 +171,34 @@ class Stage:
     def left_s(self) -> float:
         return self._ends[0][0] - self.work_s if self._ends else float(ENDLESS)
 
-    def requests(self) -> Iterator[tuple[Request, float]]:
-        """Yield each request, and what is left of its work."""
-        for end_s, _, request in self._ends:
-            yield request, end_s - self.work_s
-
     def pop(self) -> Request:
         self.work_s, _, request = heapq.heappop(self._ends)
         return request
 
 
 class Run:
-    """Requests sent through a limit: a `SlotLimit`, or a fixed number.
+    """Requests sent through a core, to one node whose slots are found, or are a fixed number.
 
     With `arrivals`, which are times and tokens, requests come when these say. Without, so many
-    clients each send the next one as soon as they have an answer, endlessly many unless said.
+    clients each send the next one as soon as they have an answer, a thousand unless said.
     """
 
     def __init__(
         self,
-        limit: SlotLimit | int,
+        slots: int,
         seed: int,
         load: Load = LOAD,
         arrivals: Iterator[tuple[float, int, int]] | None = None,
-        clients: int = ENDLESS,
+        clients: int = BACKLOG,
+        *,
+        finds: bool = False,
     ) -> None:
-        self._limit = limit
+        self._core = Scheduler(OPTIONS)
+        self.slots = slots
+        self._finds = finds
+        self.reasons: list[str] = []
         self._clients = clients
-        self.sent_at_once = 0 if clients == ENDLESS else clients
+        self.sent_at_once = 0 if clients == BACKLOG or arrivals is not None else clients
         self._random = random.Random(seed)
         self._asked = asked(seed, load)
         self._load = load
@@ -192,71 +207,58 @@ class Run:
         self._now_s = 0.0
         self._unread: deque[Request] = deque()
         self._reading, self._writing = Stage(), Stage()
-        self._outside: deque[Request] = deque()
         self._inside: deque[Request] = deque()
+        self._waiting: dict[str, Request] = {}
         self._in_flight = 0
-        self._rests_until_s = 0.0
         self._probe_s = PROBE_S
-        self._silent: dict[int, Request] = {}  # by their id: those without a first byte
+        self._sent = 0
         self.started: list[Request] = []
         self.ended: list[Request] = []
-
-    def slots(self) -> int:
-        return self._limit if isinstance(self._limit, int) else self._limit.slots
+        kind: SlotsKind = "found" if finds else "fixed"
+        self._core.handle(NodeChanged("n", slots, (MODEL,), slots_kind=kind), 0.0)
 
     def serve(self, engine: Engine, requests: int) -> list[Request]:
         """Go on until so many more have been answered, or all; return those."""
         first = len(self.ended)
+        if self._arrivals is None:
+            while self._sent < self._clients:
+                self._ask(engine, *self._asked[self._sent])
         while len(self.ended) < first + requests and (
-            self._arrivals is None or self._next or self._outside or self._in_flight
+            self._arrivals is None or self._next or self._waiting or self._in_flight
         ):
-            self._start(engine)
             self._step(engine)
         return self.ended[first:]
 
-    def _request(self) -> Request | None:
-        if self._arrivals is None:
-            before = len(self.started) - self._clients  # the answer after which it was sent
-            if before >= len(self.ended):
-                return None
-            if self._clients == ENDLESS:
-                arrived_s = self._now_s
-            else:
-                arrived_s = self.ended[before].ended_s if before >= 0 else 0.0
-            drawn = self._asked[len(self.started)]
-            return Request(*drawn, arrived_s, self._now_s, load=self._load)
-        return self._outside.popleft() if self._outside else None
+    def _ask(self, engine: Engine, prompt: int, output: int, luck: float) -> None:
+        request = Request(prompt, output, luck, self._now_s, load=self._load)
+        request.id = str(self._sent)
+        self._waiting[request.id] = request
+        user = str(self._sent % USERS)
+        self._sent += 1
+        self._post(engine, Arrived(request.id, MODEL, prompt_tokens=prompt, user=user, stream=True))
 
-    def _start(self, engine: Engine) -> None:
-        while self._in_flight < self.slots() and self._now_s >= self._rests_until_s:
-            if self._in_flight >= engine.admits and (self._arrivals is None or self._outside):
-                self._refuse(self.slots() - self._in_flight)
-                return
-            request = self._request()
-            if request is None:
-                return
-            request.started_s = self._now_s
-            self.started.append(request)
-            self._silent[id(request)] = request
-            self._in_flight += 1
-            self._inside.append(request)
-            self._run(engine)
+    def _post(self, engine: Engine, event: Event) -> None:
+        """Tell the core, and do what it decides; what that refuses is told after it."""
+        refused: list[str] = []
+        for action in self._core.handle(event, self._now_s):
+            if isinstance(action, Route):
+                if self._in_flight >= engine.admits:
+                    refused.append(action.id)
+                else:
+                    self._start(engine, self._waiting.pop(action.id))
+            elif isinstance(action, SlotsChanged):
+                self.slots = action.slots
+                self.reasons.append(f"{len(self.ended)}: {action.slots}, {action.reason}")
+        for one in refused:
+            self._post(engine, NodeRested("n", REST_S))
+            self._post(engine, Returned(one, exclude=False, why="refused"))
 
-    def _refuse(self, count: int) -> None:
-        """Refuse all that were sent before the first refusal was heard of.
-
-        Where more was tried than ever, none is sent before one of those that run ends.
-        """
-        tries = (
-            isinstance(self._limit, SlotLimit)
-            and self._in_flight > 0
-            and self._limit.expects_refusal(self._now_s)
-        )
-        if not tries:
-            self._rests_until_s = self._now_s + REST_S
-        if isinstance(self._limit, SlotLimit):
-            for _ in range(count):
-                self._limit.note_refused(self._now_s)
+    def _start(self, engine: Engine, request: Request) -> None:
+        request.started_s = self._now_s
+        self.started.append(request)
+        self._in_flight += 1
+        self._inside.append(request)
+        self._run(engine)
 
     def _running(self) -> int:
         return len(self._unread) + len(self._reading) + len(self._writing)
@@ -268,18 +270,17 @@ class Run:
             request = self._unread.popleft()
             self._reading.add(request, request.until_first_byte_s())
 
-    def _arrive(self) -> None:
+    def _arrive(self, engine: Engine) -> None:
         assert self._arrivals is not None
         assert self._next is not None
-        at_s, prompt, output = self._next
-        luck = self._random.lognormvariate(0.0, self._load.luck)
-        self._outside.append(Request(prompt, output, luck, at_s, load=self._load))
+        _, prompt, output = self._next
+        self._ask(engine, prompt, output, self._random.lognormvariate(0.0, self._load.luck))
         self._next = next(self._arrivals, None)
 
     def _probe(self, engine: Engine) -> None:
         self._probe_s = self._now_s + PROBE_S
-        if engine.tells and isinstance(self._limit, SlotLimit):
-            self._limit.note_waiting(len(self._inside), self._now_s, self._in_flight)
+        if engine.tells and self._finds and self._inside:
+            self._post(engine, NodeRested("n", 0.0, waiting=len(self._inside)))
 
     def _step(self, engine: Engine) -> None:
         """Go to what happens next: a phase ends, a request comes, a rest is over, a probe."""
@@ -288,71 +289,49 @@ class Run:
         read = write if engine.prompt_slowdown is None else engine.prompt_slowdown(running)
         read_s, write_s = self._reading.left_s() * read, self._writing.left_s() * write
         end_s = self._now_s + min(read_s, write_s)
-        other_s = self._probe_s
-        if self._now_s < self._rests_until_s:
-            other_s = min(other_s, self._rests_until_s)
+        due_s = self._core.next_deadline_s()
+        other_s = self._probe_s if due_s is None else min(self._probe_s, due_s)
         if self._next is not None:
             other_s = min(other_s, max(self._now_s, self._next[0]))
-        took_s = min(end_s, other_s) - self._now_s
-        self._now_s = min(end_s, other_s)
+        took_s = max(0.0, min(end_s, other_s) - self._now_s)
+        self._now_s += took_s
         self._reading.work_s += took_s / read
         self._writing.work_s += took_s / write
         if end_s <= other_s:
             self._advance(engine, (self._reading if read_s <= write_s else self._writing).pop())
             return
         if self._next is not None and self._next[0] <= self._now_s:
-            self._arrive()
+            self._arrive(engine)
+        if due_s is not None and due_s <= self._now_s:
+            self._post(engine, Ticked())
         if self._now_s >= self._probe_s:
             self._probe(engine)
 
     def _advance(self, engine: Engine, request: Request) -> None:
         if request.first_byte_s:
-            self._tell_streams(request)
-            self._end(request)
-            self._run(engine)
+            self._end(engine, request)
             return
         request.first_byte_s = self._now_s
-        del self._silent[id(request)]
         self._writing.add(request, request.after_first_byte_s())
         self._run(engine)
-        self._tell_streams()
-        if isinstance(self._limit, SlotLimit) and self._limit.listens:
-            waited_s = self._now_s - request.started_s
-            self._limit.note_first_byte(
-                MODEL, request.prompt_tokens, waited_s, request.started_s, self._now_s
-            )
 
-    def _tell_streams(self, ended: Request | None = None) -> None:
-        """Tell how far each stream has come, that which just ends among them."""
-        if not (isinstance(self._limit, SlotLimit) and self._limit.watches):
-            return
-        streams = [
-            (MODEL, str(id(one)), TOKEN_BYTES * one.written(left_s), self._now_s)
-            for one, left_s in self._writing.requests()
-        ]
-        if ended is not None:
-            written = TOKEN_BYTES * ended.written(0.0)
-            streams.append((MODEL, str(id(ended)), written, self._now_s))
-        self._limit.note_streams(streams, self._now_s, "" if ended is None else str(id(ended)))
-
-    def _end(self, request: Request) -> None:
-        request.ended_s, request.slots = self._now_s, self.slots()
-        queued = request.started_s > request.arrived_s
-        running = max(self._in_flight, request.slots) if queued else self._in_flight
+    def _end(self, engine: Engine, request: Request) -> None:
+        request.ended_s, request.slots = self._now_s, self.slots
         self._in_flight -= 1
         self.ended.append(request)
-        if isinstance(self._limit, SlotLimit) and self._limit.listens:
-            silent = [(MODEL, one.prompt_tokens, one.started_s) for one in self._silent.values()]
-            self._limit.note_silent(silent, self._now_s)
-        if isinstance(self._limit, SlotLimit):
-            sample = Sample(
-                MODEL,
-                request.prompt_tokens,
-                request.output_tokens,
-                request.first_byte_s - request.started_s,
-                self._now_s - request.first_byte_s,
-            )
-            self._limit.note(sample, request.started_s, self._now_s, running)
+        self._run(engine)
+        event = Finished(
+            request.id,
+            prompt_tokens=request.prompt_tokens,
+            output_tokens=request.output_tokens,
+            first_byte_s=request.first_byte_s - request.started_s,
+            ran_s=self._now_s - request.started_s,
+        )
+        if self._arrivals is None:  # as fast as a client can be
+            self._post(engine, event)
+            self._ask(engine, *self._asked[self._sent])
+        else:
+            self._post(engine, event)
 
 
 @dataclass(frozen=True)

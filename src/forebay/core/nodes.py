@@ -16,7 +16,7 @@ from collections import deque
 from math import exp
 from typing import TYPE_CHECKING, Final
 
-from forebay.core import memory
+from forebay.core import memory, slots
 from forebay.core.cache_room import CacheRoom
 from forebay.core.records import BROKEN_OFF_MAX
 from forebay.errors import InvariantBroken
@@ -171,7 +171,9 @@ def update(node: Node, event: NodeChanged, now_s: float) -> None:
     node.away_since_s = now_s - event.away_s
     node.is_new = event.is_new
     node.ready_at_s = None if event.ready_in_s is None else now_s + event.ready_in_s
-    node.slots = max(0, event.slots)
+    node.limit = slots.changed(node.limit, event, now_s)
+    follows = node.limit is not None and event.slots_kind in ("found", "named")
+    node.slots = node.limit.slots if node.limit and follows else max(0, event.slots)
     node.gpu_load = event.gpu_load
     node.models = event.models
     node.families = event.families

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.core import events, memory
-from forebay.core.actions import Abort, Reject
+from forebay.core import events, memory, slots
+from forebay.core.actions import Abort, Reject, SlotsChanged
 from forebay.core.arrivals import REASONS, Arrivals
 from forebay.core.dispatch import fill, fill_open, fill_stale, release_hold, release_holds
 from forebay.core.nodes import (
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from forebay.core.actions import Action
     from forebay.core.cluster import Reaches
     from forebay.core.records import Entry, Node
+    from forebay.core.slots import Limit
     from forebay.core.timers import Due
 
 
@@ -142,6 +143,7 @@ class Scheduler:
         if entry is None or entry.state != "running":
             return
         service_s = book.now_s - entry.since_s
+        running = len(entry.node.leases) + entry.node.lent if entry.node is not None else 0
         node, charging, tally = book.release(entry), book.charging, book.tally
         if charging.needs_cost:
             charging.settle(entry, node, event.prompt_tokens, event.output_tokens)
@@ -153,8 +155,7 @@ class Scheduler:
             tally.served += 1
         else:
             tally.failed += 1
-        if event.strike or node.strikes:
-            note_outcome(node, entry.arrival.user, event, book.now_s)
+        self._learn_outcome(node, entry, event, running)
         book.end(entry, "finish")
         fill(book, node)
 
@@ -172,6 +173,39 @@ class Scheduler:
         learns = book.charging.needs_cost or book.paced or node.room is not None
         if event.output_tokens >= 0 and (learns or entry.prefix):
             self._learn_tokens(entry, event, service_s)
+
+    def _learn_outcome(
+        self, node: Node, entry: Entry, event: events.Finished, running: int
+    ) -> None:
+        """Take a run as a strike, as a sample of how many run well, or as a time-out."""
+        now_s, ran_s, limit = self._book.now_s, event.ran_s, node.limit
+        if event.strike or node.strikes:
+            note_outcome(node, entry.arrival.user, event, now_s)
+        if limit is None:
+            return
+        if event.ok and ran_s is not None and node.slots == limit.slots:
+            if entry.lent:
+                running = event.most
+            arrival = entry.arrival
+            computed = max(0, arrival.prompt_tokens - entry.cached_tokens)
+            sample = slots.Sample(
+                arrival.model, arrival.user, computed, event.output_tokens, event.first_byte_s,
+                ran_s,
+            )  # fmt: skip
+            slots.finished(limit, sample, now_s - ran_s, running, now_s)
+        elif event.why == "timed_out" and not event.strike:
+            slots.timed_out(limit, entry.since_s, now_s)
+        self._tell_slots(node, limit)
+
+    def _tell_slots(self, node: Node, limit: Limit) -> None:
+        """Go by the number that was found; the node is to be filled after it."""
+        if limit.slots != node.slots:
+            node.slots = limit.slots
+            book = self._book
+            book.cluster.recount(node)
+            if not has_room(node):
+                book.cluster.open.pop(node.name, None)
+            book.actions.append(SlotsChanged(node.name, limit.slots, limit.reason, limit.is_trial))
 
     def _learn_tokens(self, entry: Entry, event: events.Finished, service_s: float) -> None:
         lane = entry.queue.lane
@@ -222,12 +256,15 @@ class Scheduler:
         entry = book.entries.get(event.id)
         if entry is None or entry.state != "running":
             return
-        node = book.release(entry)
+        node, started_s = book.release(entry), entry.since_s
         entry.joins_load = False
         book.charging.refund_class(entry, node)
         book.tally.returned += 1
         if event.strike:
             add_strike(node, entry.arrival.user, book.now_s)
+        elif event.why == "timed_out" and node.limit is not None:
+            slots.timed_out(node.limit, started_s, book.now_s)
+            self._tell_slots(node, node.limit)
         if event.exclude:
             entry.excluded |= {node.name}
         book.rejoin_queue(entry)
@@ -369,9 +406,17 @@ class Scheduler:
         if node is None:
             return
         rest_s = event.rest_s
+        if event.waiting:
+            self._note_waiting(node, event.waiting)
+            return
         if is_excused(node.broken_off, book.now_s):  # it may not have noticed the end yet
             if rest_s <= BROKEN_OFF_S:
                 rest_s = min(rest_s, NOTICE_S)
+        elif node.limit is not None:
+            if slots.is_trying(node.limit):
+                rest_s = min(rest_s, NOTICE_S)
+            slots.refused(node.limit, book.now_s)
+            self._tell_slots(node, node.limit)
         elif node.slots > 1:
             node.slots -= 1
             book.cluster.recount(node)
@@ -380,6 +425,13 @@ class Scheduler:
         book.timers.wake(node, node.rest_until_s, book.now_s)
         if node.held:
             release_holds(book, node)
+
+    def _note_waiting(self, node: Node, waiting: int) -> None:
+        """Take the engine's own count of what waits inside it."""
+        if node.limit is not None:
+            running = len(node.leases) + node.lent
+            slots.waits_inside(node.limit, waiting, running, self._book.now_s)
+            self._tell_slots(node, node.limit)
 
     def _lend(self, event: events.Lent) -> None:
         book = self._book

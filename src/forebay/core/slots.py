@@ -16,18 +16,34 @@ by the name of the pool which node to send it to.
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Final
+from math import ceil, log
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from forebay.core.events import NodeChanged
+
+Phase: TypeAlias = Literal["search", "hold", "higher", "lower"]
 
 SLOTS_MAX: Final = 256
 """The ceiling where the engine does not name one."""
 POOL_MARK: Final = "#"
+GAIN: Final = 1.2
+"""What a doubling must give for the next one to be tried."""
+ENOUGH: Final = 0.95
+"""Of the best throughput that was measured."""
+ROUND_MIN: Final = 12
+PACE_SAMPLES: Final = 16
+PACE_CHANGE: Final = 1.5
+LATE: Final = 2.0
+HOLD: Final = 60
+TIMEOUT_FACTOR: Final = 0.75
+OUTPUT_COST: Final = 16.0
+"""Prompt tokens that cost as much as one output token, where only their sum is measured."""
+TINY: Final = 1e-6
 
 
 def pool_name(node: str, pattern: str) -> str:
@@ -53,10 +69,44 @@ def split_pools(change: NodeChanged, model_slots: Mapping[str, int]) -> list[Nod
     return [replace(change, models=left, loaded=own), *told]
 
 
+class Sample(NamedTuple):
+    """One request that was answered, or the mean of several."""
+
+    model: str
+    user: str
+    prompt_tokens: int
+    output_tokens: int
+    first_byte_s: float | None
+    ran_s: float
+
+
+class Pace(NamedTuple):
+    """How many times as long as requests usually take they took in a round."""
+
+    first: float
+    """Until the first byte."""
+    rest: float
+    share: float
+    """Of the usual time that is spent until the first byte."""
+
+    def stretch(self) -> float:
+        return self.share * self.first + (1.0 - self.share) * self.rest
+
+    def waiting(self, usual: Pace) -> float:
+        """Return the share of the time that requests wait inside the engine."""
+        expected = usual.first / usual.rest * self.rest
+        if self.first < LATE * expected:
+            return 0.0
+        return self.share * (self.first - expected) / self.stretch()
+
+
 class Limit:
     """What is known of one node's number of slots."""
 
-    __slots__ = ("ceiling", "is_named", "is_trial", "reason", "slots")
+    __slots__ = (
+        "answers", "cap", "ceiling", "home", "is_named", "is_trial", "phase", "reason", "reference",
+        "rounds", "running", "samples", "since_s", "skip", "slots", "tries_lower",
+    )  # fmt: skip
 
     def __init__(self, start: int, *, is_named: bool = False) -> None:
         self.is_named = is_named
@@ -64,3 +114,351 @@ class Limit:
         self.slots = max(1, min(start, self.ceiling))
         self.is_trial = False  # whether `slots` was set for a round only, or set back after one
         self.reason = ""  # why it is what it is, for people; "" before the first change
+        self.phase: Phase = "hold" if is_named else "search"
+        self.home = self.slots  # the number that holds, while another is tried
+        self.cap = self.ceiling  # of this search
+        self.since_s = 0.0  # when `slots` was set
+        self.skip = self.slots - 1  # samples of requests that started together
+        self.samples: list[Sample] = []  # of the round at hand, the latest last
+        self.running: list[int] = []  # how many ran at each
+        self.rounds: dict[int, list[Sample]] = {}  # of this search, by number
+        self.reference: list[Sample] = []  # at home, as it was before
+        self.answers = 0  # at home since the last trial
+        self.tries_lower = False
+
+
+def changed(limit: Limit | None, event: NodeChanged, now_s: float) -> Limit | None:
+    """Return what there is to know of a node's number after it told of itself."""
+    kind = event.slots_kind
+    if kind == "lent":
+        return None
+    if kind == "fixed":
+        return limit  # it may be the single slot of a node that comes back
+    if kind == "found":
+        return Limit(event.slots) if limit is None or limit.is_named else limit
+    if limit is None or not limit.is_named or limit.ceiling != event.slots:
+        limit = Limit(event.slots, is_named=True)
+        limit.since_s = now_s
+        limit.reason = f"the node says that it runs {event.slots} at once"
+    return limit
+
+
+def finished(limit: Limit, sample: Sample, started_s: float, running: int, now_s: float) -> None:
+    """Take a run that ended well while so many ran, itself among them."""
+    if started_s < limit.since_s:
+        return
+    if running < limit.slots and not (limit.phase == "search" and running > _top(limit)):
+        return
+    if limit.skip > 0:
+        limit.skip -= 1
+        return
+    limit.samples.append(sample)
+    limit.running.append(min(running, limit.slots))
+    if len(limit.samples) < wanted(limit):
+        return
+    samples, limit.samples = limit.samples, []
+    runs, limit.running = limit.running, []
+    if limit.phase == "search":
+        number = sorted(runs)[len(runs) // 2]
+        limit.rounds[number] = samples
+        _search_on(limit, number, now_s)
+    elif limit.phase == "hold":
+        _hold(limit, samples, now_s)
+    else:
+        _judge(limit, samples, now_s)
+
+
+def wanted(limit: Limit) -> int:
+    """Return how many samples make a round."""
+    if limit.phase == "hold":
+        return PACE_SAMPLES
+    return max(ROUND_MIN, limit.slots // 2)
+
+
+def refused(limit: Limit, now_s: float) -> None:
+    """Take a request that the node refused as one too many."""
+    _lower(limit, limit.slots - 1, "the node refused a request as one too many", now_s)
+
+
+def timed_out(limit: Limit, started_s: float, now_s: float) -> None:
+    """Take a request that was not answered in time; of several at once only the first."""
+    if started_s >= limit.since_s:
+        slots = int(limit.slots * TIMEOUT_FACTOR)
+        _lower(limit, slots, "a request was not answered in time", now_s)
+
+
+def waits_inside(limit: Limit, waiting: int, running: int, now_s: float) -> None:
+    """Take how many wait inside the engine by its own account, while so many are there.
+
+    Those above the limit were begun before it was lowered: they are not taken off twice.
+    """
+    waiting -= max(0, running - limit.slots)
+    if waiting > 0:
+        noun = "request" if waiting == 1 else "requests"
+        slots = max(limit.slots // 2, limit.slots - waiting)
+        _lower(limit, slots, f"{waiting} {noun} waited inside the node", now_s)
+
+
+def is_trying(limit: Limit) -> bool:
+    """Say whether a refusal is what was asked for: more run than are known to do well."""
+    return limit.phase in ("search", "higher")
+
+
+def _lower(limit: Limit, slots: int, reason: str, now_s: float) -> None:
+    """Go down at once. What was tried is over; only a trial goes above that again."""
+    slots = max(1, slots)
+    if slots >= limit.slots:
+        return
+    back = limit.phase == "higher" and slots >= limit.home
+    limit.cap = slots
+    _set_home(limit, slots, reason, now_s)
+    limit.is_trial = back
+
+
+def _set(limit: Limit, slots: int, reason: str, now_s: float) -> None:
+    limit.skip = max(0, slots - limit.slots - 1)
+    limit.slots, limit.reason, limit.since_s = slots, reason, now_s
+    limit.samples, limit.running = [], []
+    limit.is_trial = False
+
+
+def _set_home(limit: Limit, slots: int, reason: str, now_s: float) -> None:
+    if slots != limit.home or limit.phase == "search":
+        limit.reference = []
+    limit.phase, limit.home = "hold", slots
+    limit.answers = 0
+    limit.rounds = {}
+    _set(limit, slots, reason, now_s)
+
+
+def _top(limit: Limit) -> int:
+    return max(limit.rounds, default=limit.slots)
+
+
+def _search_on(limit: Limit, number: int, now_s: float) -> None:
+    """Try the next number, or hold the one that is good enough."""
+    paces = measure(limit.rounds)
+    does = {slots: slots / pace.stretch() for slots, pace in paces.items()}
+    below = [slots for slots in does if slots < number]
+    if below:
+        last = max(below)
+        room = _room(number, paces[number], paces[last], does, last)
+        if room is not None:
+            limit.cap = room
+            reason = f"with {number} at once, first bytes came late"
+            _set_home(limit, room, reason, now_s)
+            return
+    told = _gain_told(number, does)
+    slots = next_number(does, limit.cap)
+    if number < limit.slots and (slots is None or slots > number):
+        slots = None  # as many as there are to run
+    if slots is not None:
+        _set(limit, slots, told, now_s)
+        return
+    _set_home(limit, good_enough(does), told, now_s)
+
+
+def _room(number: int, pace: Pace, usual: Pace, does: Mapping[int, float], last: int) -> int | None:
+    """Return how many do not wait inside, by Little's law; None where none seem to wait."""
+    room = round(number * (1.0 - pace.waiting(usual)))
+    if room >= number or does[last] * max(1.0, room / last) < 0.9 * does[number]:
+        return None
+    return max(1, room)
+
+
+def next_number(does: Mapping[int, float], cap: int) -> int | None:
+    """Return what a search tries next, by the throughput of what it has tried."""
+    tried = sorted(does)
+    low, top, most = tried[0], tried[-1], max(does.values())
+    higher = min(cap, 2 * top)
+    if higher > top:
+        if len(tried) == 1:
+            return higher
+        rise = does[top] / does[tried[-2]]
+        least = GAIN ** (log(top / tried[-2]) / log(2.0))
+        if rise >= least or (top < 4 and rise >= 0.8):
+            return higher
+    if low > 1 and does[low] >= ENOUGH * most:
+        return low // 2
+    return None
+
+
+def good_enough(does: Mapping[int, float]) -> int:
+    """Return the smallest number with nearly the best throughput, between those tried as well."""
+    least, below = ENOUGH * max(does.values()), 0
+    for slots in sorted(does):
+        if does[slots] >= least:
+            if not below or does[slots] <= does[below]:
+                return slots
+            steep = log(does[slots] / does[below]) / log(slots / below)
+            least = max(least, 0.98 * does[slots])
+            between: float = below * (least / does[below]) ** (1.0 / steep)
+            return min(slots, ceil(between - 0.01))
+        below = slots
+    return below
+
+
+def _gain_told(number: int, does: Mapping[int, float]) -> str:
+    others = [slots for slots in does if slots != number]
+    if not others:
+        return f"the first answers came with {number} at once"
+    other = min(others, key=lambda slots: abs(log(slots / number)))
+    low, high = min(number, other), max(number, other)
+    gained = does[high] / does[low] - 1.0
+    which = f"{abs(gained):.0%} {'more' if gained >= 0.0 else 'less'}"
+    return f"{high} at once gave {which} throughput than {low}"
+
+
+def _hold(limit: Limit, samples: list[Sample], now_s: float) -> None:
+    """Compare what is answered at home with what it was like before; now and then try another."""
+    limit.answers += len(samples)
+    if len(limit.reference) < 2 * PACE_SAMPLES:
+        limit.reference = limit.reference + samples
+        return
+    limit.rounds = {limit.home: samples}
+    paces = measure({0: limit.reference, 1: samples})
+    usual, pace = paces[0], paces[1]
+    stretch = pace.stretch() / usual.stretch()
+    waiting = 0.0 if limit.is_named else pace.waiting(usual)
+    room = round(limit.home * (1.0 - waiting))
+    if room < limit.home:
+        limit.cap = max(1, room)
+        reason = f"with {limit.home} at once, first bytes came late"
+        _set_home(limit, limit.cap, reason, now_s)
+    elif not limit.is_named and not 1.0 / PACE_CHANGE < stretch < PACE_CHANGE:
+        limit.phase, limit.cap = "search", limit.ceiling
+        slots = limit.home // 2 if stretch > 1.0 else limit.home * 2
+        _set(limit, max(1, min(limit.cap, slots)), _pace_told(stretch), now_s)
+    elif limit.answers >= HOLD * limit.home:
+        _try(limit, samples, now_s)
+
+
+def _pace_told(stretch: float) -> str:
+    return f"requests take {stretch:.1f} times as long as before"
+
+
+def _try(limit: Limit, samples: list[Sample], now_s: float) -> None:
+    """Begin a round an eighth higher or lower."""
+    step = max(1, limit.home // 8)
+    higher = min(limit.ceiling, limit.home + step)
+    lower = max(1, limit.home - step)
+    limit.answers = 0
+    limit.reference = [*limit.reference, *samples][-2 * PACE_SAMPLES :]
+    slots = lower if limit.tries_lower and not limit.is_named else higher
+    limit.tries_lower = not limit.tries_lower
+    if slots == limit.home:
+        return
+    limit.phase = "higher" if slots > limit.home else "lower"
+    _set(limit, slots, f"{slots} at once are tried", now_s)
+    limit.is_trial = True
+
+
+def _judge(limit: Limit, samples: list[Sample], now_s: float) -> None:
+    """Follow a trial, or go back."""
+    tried = limit.slots
+    paces = measure({limit.home: limit.reference, tried: samples})
+    does = {slots: slots / pace.stretch() for slots, pace in paces.items()}
+    told = _gain_told(tried, does)
+    gain, rise = log(does[tried] / does[limit.home]), log(tried / limit.home)
+    home = limit.home
+    if tried > home and gain > 0.5 * rise:
+        limit.reference = samples
+        if gain > 0.7 * rise:
+            limit.rounds = {home: limit.reference, tried: samples}
+            limit.phase, limit.cap = "search", limit.ceiling
+            _set(limit, min(limit.cap, 2 * tried), told, now_s)
+            return
+        _set_home(limit, tried, told, now_s)
+    elif tried < home and gain > -0.02:
+        _set_home(limit, tried, told, now_s)
+    else:
+        _set_home(limit, home, told, now_s)
+        limit.is_trial = True
+
+
+Line: TypeAlias = tuple[float, float]
+
+
+def measure(rounds: Mapping[int, Sequence[Sample]]) -> dict[int, Pace]:
+    """Return how fast requests of their size went in each round, against all of them.
+
+    What the same requests cost is learned from the rounds themselves: for each model, the time to
+    the first byte is a line over the tokens of the prompt, and the time after it one over those of
+    the answer, after each round's times are divided by how much slower it was.
+    """
+    paces = dict.fromkeys(rounds, (1.0, 1.0))
+    points = {number: [*_points(samples)] for number, samples in rounds.items()}
+    lines: dict[tuple[str, str], Line] = {}
+    for _ in range(3):
+        parts: dict[tuple[str, str], list[tuple[float, float]]] = {}
+        for number, some in points.items():
+            for key, x, y in some:
+                stretch = paces[number][key[1] != "first"]
+                parts.setdefault(key, []).append((x, y / stretch))
+        lines = {key: line(part) for key, part in parts.items()}
+        paces = {number: _pace(some, lines) for number, some in points.items()}
+    usual_s = [0.0, 0.0]
+    for some in points.values():
+        for key, x, _ in some:
+            usual_s[key[1] != "first"] += at(lines[key], x)
+    share = usual_s[0] / max(TINY, usual_s[0] + usual_s[1])
+    return {number: Pace(first, rest, share) for number, (first, rest) in paces.items()}
+
+
+def _points(samples: Iterable[Sample]) -> Iterable[tuple[tuple[str, str], float, float]]:
+    for one in samples:
+        if one.first_byte_s is None or one.first_byte_s >= one.ran_s:
+            size = one.prompt_tokens + OUTPUT_COST * max(0, one.output_tokens)
+            yield (one.model, "whole"), size, max(TINY, one.ran_s)
+        else:
+            yield (one.model, "first"), one.prompt_tokens, max(TINY, one.first_byte_s)
+            yield (one.model, "rest"), max(0, one.output_tokens), one.ran_s - one.first_byte_s
+
+
+def _pace(
+    points: Sequence[tuple[tuple[str, str], float, float]], lines: Mapping[tuple[str, str], Line]
+) -> tuple[float, float]:
+    """Return how much slower a round was, until the first byte and after it."""
+    firsts = [(y, at(lines[key], x)) for key, x, y in points if key[1] == "first"]
+    rests = [y / at(lines[key], x) for key, x, y in points if key[1] != "first"]
+    if not firsts:
+        rest = middle(rests)
+        return rest, rest
+    firsts.sort(key=lambda pair: pair[0] / pair[1])
+    firsts = firsts[: max(3, len(firsts) - 1)]  # that one is late may be chance
+    first = sum(y for y, _ in firsts) / sum(usual for _, usual in firsts)
+    return first, middle(rests)
+
+
+def line(points: Sequence[tuple[float, float]]) -> Line:
+    """Return where the line nearest to points begins and how steep it is, in relative errors."""
+    usual = sum(x for x, _ in points) / len(points) + 1.0
+    w = wx = wy = wxx = wxy = 0.0
+    for x, y in points:
+        weight = (x + usual) ** -2
+        w += weight
+        wx += weight * x
+        wy += weight * y
+        wxx += weight * x * x
+        wxy += weight * x * y
+    spread = w * wxx - wx * wx
+    slope = wy / wx if wx > 0.0 else 0.0
+    if spread > 1e-9 * w * wxx:
+        slope = min(slope, max(0.0, (w * wxy - wx * wy) / spread))
+    return (wy - slope * wx) / w, slope
+
+
+def at(drawn: Line, x: float) -> float:
+    """Return the value of a line at a place, above 0."""
+    return max(TINY, drawn[0] + drawn[1] * x)
+
+
+def middle(values: Sequence[float]) -> float:
+    """Return the mean of the middle half: outliers are none of it.
+
+    >>> middle([1.0, 2.0, 3.0, 100.0])
+    2.5
+    """
+    cut = len(values) // 4
+    half = sorted(values)[cut : len(values) - cut]
+    return sum(half) / len(half)
