@@ -104,8 +104,8 @@ class Limit:
     """What is known of one node's number of slots."""
 
     __slots__ = (
-        "answers", "cap", "ceiling", "home", "is_named", "is_trial", "phase", "reason", "reference",
-        "rounds", "running", "samples", "since_s", "skip", "slots", "tries_lower",
+        "answers", "cap", "ceiling", "does", "home", "is_named", "is_trial", "phase", "reason",
+        "reference", "rounds", "running", "samples", "since_s", "skip", "slots", "tries_lower",
     )  # fmt: skip
 
     def __init__(self, start: int, *, is_named: bool = False) -> None:
@@ -125,6 +125,7 @@ class Limit:
         self.reference: list[Sample] = []  # at home, as it was before
         self.answers = 0  # at home since the last trial
         self.tries_lower = False
+        self.does: dict[int, float] = {}  # throughput, as the last search found it
 
 
 def changed(limit: Limit | None, event: NodeChanged, now_s: float) -> Limit | None:
@@ -147,7 +148,7 @@ def finished(limit: Limit, sample: Sample, started_s: float, running: int, now_s
     """Take a run that ended well while so many ran, itself among them."""
     if started_s < limit.since_s:
         return
-    if running < limit.slots and not (limit.phase == "search" and running > _top(limit)):
+    if running < limit.slots and limit.phase != "search":
         return
     if limit.skip > 0:
         limit.skip -= 1
@@ -160,8 +161,12 @@ def finished(limit: Limit, sample: Sample, started_s: float, running: int, now_s
     runs, limit.running = limit.running, []
     if limit.phase == "search":
         number = sorted(runs)[len(runs) // 2]
-        limit.rounds[number] = samples
-        _search_on(limit, number, now_s)
+        is_full = number == limit.slots
+        if is_full or number > max(limit.rounds, default=0):
+            limit.rounds[number] = samples
+            _search_on(limit, number, now_s, is_full=is_full)
+        else:
+            _search_on(limit, max(limit.rounds), now_s, is_full=False)
     elif limit.phase == "hold":
         _hold(limit, samples, now_s)
     else:
@@ -231,11 +236,7 @@ def _set_home(limit: Limit, slots: int, reason: str, now_s: float) -> None:
     _set(limit, slots, reason, now_s)
 
 
-def _top(limit: Limit) -> int:
-    return max(limit.rounds, default=limit.slots)
-
-
-def _search_on(limit: Limit, number: int, now_s: float) -> None:
+def _search_on(limit: Limit, number: int, now_s: float, *, is_full: bool) -> None:
     """Try the next number, or hold the one that is good enough."""
     paces = measure(limit.rounds)
     does = {slots: slots / pace.stretch() for slots, pace in paces.items()}
@@ -249,13 +250,12 @@ def _search_on(limit: Limit, number: int, now_s: float) -> None:
             _set_home(limit, room, reason, now_s)
             return
     told = _gain_told(number, does)
-    slots = next_number(does, limit.cap)
-    if number < limit.slots and (slots is None or slots > number):
-        slots = None  # as many as there are to run
+    slots = next_number(does, limit.cap if is_full else max(does))
     if slots is not None:
         _set(limit, slots, told, now_s)
-        return
-    _set_home(limit, good_enough(does), told, now_s)
+    elif is_full or not rises(does):
+        limit.does = does
+        _set_home(limit, good_enough(does), told, now_s)
 
 
 def _room(number: int, pace: Pace, usual: Pace, does: Mapping[int, float], last: int) -> int | None:
@@ -271,16 +271,24 @@ def next_number(does: Mapping[int, float], cap: int) -> int | None:
     tried = sorted(does)
     low, top, most = tried[0], tried[-1], max(does.values())
     higher = min(cap, 2 * top)
-    if higher > top:
-        if len(tried) == 1:
-            return higher
-        rise = does[top] / does[tried[-2]]
-        least = GAIN ** (log(top / tried[-2]) / log(2.0))
-        if rise >= least or (top < 4 and rise >= 0.8):
-            return higher
+    if higher > top and rises(does):
+        return higher
     if low > 1 and does[low] >= ENOUGH * most:
         return low // 2
+    best = max(tried, key=lambda slots: does[slots])
+    middle = best * 3 // 4
+    if does[top] < ENOUGH * most and middle > max((n for n in tried if n < best), default=best):
+        return middle
     return None
+
+
+def rises(does: Mapping[int, float]) -> bool:
+    """Say whether the most that was tried gave clearly more throughput than the next below."""
+    *_, last, top = (0, *sorted(does))
+    if not last:
+        return True
+    rise = does[top] / does[last]
+    return rise >= GAIN ** (log(top / last) / log(2.0)) or (top < 4 and rise >= 0.8)
 
 
 def good_enough(does: Mapping[int, float]) -> int:
@@ -296,6 +304,16 @@ def good_enough(does: Mapping[int, float]) -> int:
             return min(slots, ceil(between - 0.01))
         below = slots
     return below
+
+
+def loses_nothing(does: Mapping[int, float], lower: int, home: int) -> bool:
+    """Say whether fewer may do as well, by what a search found."""
+    below = max((slots for slots in does if slots <= lower), default=0)
+    above = min((slots for slots in does if slots >= home), default=0)
+    if not below or above <= below:
+        return False
+    steep = log(does[above] / does[below]) / log(above / below)
+    return steep * log(home / lower) <= -log(ENOUGH)
 
 
 def _gain_told(number: int, does: Mapping[int, float]) -> str:
@@ -339,16 +357,16 @@ def _pace_told(stretch: float) -> str:
 
 def _try(limit: Limit, samples: list[Sample], now_s: float) -> None:
     """Begin a round an eighth higher or lower."""
-    step = max(1, limit.home // 8)
-    higher = min(limit.ceiling, limit.home + step)
-    lower = max(1, limit.home - step)
+    home = limit.home
+    step = max(1, home // 8)
+    higher, lower = min(limit.ceiling, home + step), max(1, home - step)
     limit.answers = 0
     limit.reference = [*limit.reference, *samples][-2 * PACE_SAMPLES :]
-    slots = lower if limit.tries_lower and not limit.is_named else higher
+    slots = lower if limit.tries_lower and loses_nothing(limit.does, lower, home) else higher
     limit.tries_lower = not limit.tries_lower
-    if slots == limit.home:
+    if slots == home:
         return
-    limit.phase = "higher" if slots > limit.home else "lower"
+    limit.phase = "higher" if slots > home else "lower"
     _set(limit, slots, f"{slots} at once are tried", now_s)
     limit.is_trial = True
 
