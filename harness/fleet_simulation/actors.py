@@ -18,6 +18,7 @@ from forebay.core import (
     Reject,
     Returned,
     Route,
+    SlotsChanged,
     Snapshot,
     Wait,
 )
@@ -176,6 +177,8 @@ class Gateway:
             return
         if isinstance(action, Audit):
             checker.audited(self, action)
+            return
+        if isinstance(action, SlotsChanged):
             return
         request = self.requests.get(action.id)
         if request is None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
+from forebay.core.slots import split_pools
 from forebay.gateway.gateway import Gateway
 from forebay.jobs.idle import slot_runner
 from forebay.settings import Settings
@@ -60,8 +61,10 @@ class Rig:
         await self.stack.enter_async_context(self.gateway)
         for backend in self.gateway.parts.nodes:  # of equal nodes the first to come up is chosen
             if backend.told.state == "online":
-                self.gateway.parts.coordinator.post(replace(backend.told, state="draining"))
-                self.gateway.parts.coordinator.post(backend.told)
+                told, post = backend.told, self.gateway.parts.coordinator.post
+                for change in split_pools(told, backend.settings.model_slots):
+                    post(replace(change, state="draining"))
+                    post(change)
         return self.gateway
 
     def make(self, settings: Settings, **options: Any) -> Gateway:

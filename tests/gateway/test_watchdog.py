@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
-from forebay.core import Cancelled, NodeView
+from forebay.core import Cancelled, NodeRested, NodeView
 from forebay.gateway.holdings import byte_faults, connection_faults, slot_faults
-from forebay.nodes.slot_limit import SlotLimit
 from forebay.relay.watchdog import LOOK_S
 
 from .conftest import OK
@@ -187,12 +186,9 @@ async def test_slots_that_are_found_may_rise_and_fall_between_two_looks(rig: Rig
     gateway.check_itself(faults.extend)
     (backend,) = gateway.parts.nodes
     rig.clock.advance(LOOK_S)
-    backend.limit = SlotLimit(4)
-    backend.tell_slots(rig.clock.monotonic_s())
     for _ in range(4):
         await rig.run(node)
-    backend.busy(0.0)
-    assert backend.told.slots == 3
+    gateway.parts.relay.post(NodeRested(backend.name))
     rig.clock.advance(3 * LOOK_S)
     assert faults == []
 

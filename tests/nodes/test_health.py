@@ -47,7 +47,6 @@ def test_a_new_node_is_offline_and_probed_at_once() -> None:
         state="offline",
         away_s=2.0,
         is_new=True,
-        slots_kind="found",
     )
 
 
@@ -76,9 +75,25 @@ def test_the_operator_knows_better_how_many_slots_and_which_models() -> None:
     assert (told.slots, told.models) == (2, ("pinned",))
 
 
-def test_a_node_that_tells_no_slots_has_one() -> None:
-    told = NodeHealth("gpu1").probe_succeeded(NodeReport(("a",), ("openai",), "vllm"), 0.0)
-    assert told.slots == 1
+@pytest.mark.parametrize(("kind", "slots"), [("ollama", 1), ("vllm", 8), ("lm-studio", 4)])
+def test_a_node_that_tells_no_slots_begins_with_those_of_its_kind(kind: str, slots: int) -> None:
+    health = NodeHealth("gpu1")
+    told = health.probe_succeeded(NodeReport(("a",), ("openai",), kind), 0.0)
+    assert (told.slots, told.slots_kind) == (slots, "found")
+    health.slots_found = 6
+    assert health.changed(1.0).slots == 6, "what has been found is where another leader begins"
+
+
+def test_a_node_that_comes_back_gets_one_request_whatever_was_found() -> None:
+    health = NodeHealth("gpu1")
+    health.probe_succeeded(NodeReport(("a",), ("openai",), "vllm"), 0.0)
+    for _ in range(2):
+        health.probe_failed(1.0)
+    told = health.probe_succeeded(NodeReport(("a",), ("openai",), "vllm"), 2.0)
+    assert (told.slots, told.slots_kind) == (1, "fixed")
+    again = health.request_answered("a", 3.0, ok=True)
+    assert again is not None
+    assert (again.slots, again.slots_kind) == (8, "found")
 
 
 def test_one_failed_probe_changes_nothing_but_is_looked_into_soon() -> None:

@@ -96,7 +96,7 @@ lease_seconds=5
 
 BLOCKS = {
     "nodes": {"name": "gpu1", "url": "http://127.0.0.1:11434", "kind": "auto", "slots": "auto",
-              "models": (), "api_key_env": "", "connect_seconds": 5.0},
+              "model_slots": {}, "models": (), "api_key_env": "", "connect_seconds": 5.0},
     "keys": {"name": "team-a", "key_env": "TEAM_A_KEY", "key_sha256": "", "user": "team-a",
              "trust_user": False, "max_priority": "high", "models": (), "max_running": 0,
              "requests_per_minute": 0, "tokens_per_minute": 0, "tokens_per_day": 0,

@@ -179,11 +179,6 @@ class NodeChanged(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """It has never answered: `away_s` counts from when it was made known."""
     ready_in_s: float | None = None
     """While it loads: when it will be ready, going by earlier loads; None when unknown."""
-    found: bool = False
-    """The slots were found by trying, and nobody has set or named them. Who merges the reports of
-    several observers takes the largest of such numbers: some of them have tried little."""
-    follows: bool = False
-    """These slots are what another observer has found, whose own report counts if there is one."""
     slots_kind: SlotsKind = "fixed"
     kv_free_tokens: int = -1
     """Tokens for which its key-value cache has room, as the node says; -1 when unknown, and then

@@ -323,7 +323,7 @@ def node_snapshots(
             last_error=error or None,
             simulated=node.kind == Simulated.kind,
             guarded=node.guarded,
-            slots_reason=node.slots_reason,
+            slots_reason=node.slots_reason("" if view is None else view.slots_reason),
             kv_free_tokens=node.kv_free_tokens,
             speed=None if view is None else _rounded(view.speed),
             speed_measured_seconds_ago=None if view is None else _rounded(view.measured_s_ago),

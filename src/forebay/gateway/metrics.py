@@ -186,7 +186,11 @@ class Metrics:
             "forebay_node_slots_changes_total",
             "How often this gateway changed the number of slots it found by trying.",
             "node",
-            {backend.name: backend.limit.changes for backend in self._nodes if backend.limit},
+            {
+                backend.name: backend.slots_changes
+                for backend in self._nodes
+                if backend.slots_changes
+            },
         )
         yield _gauges(
             "forebay_node_up",

@@ -390,8 +390,9 @@ class Guard:
     def _changed(self, _: Event) -> None:
         """Take what a probe has found; the slots only from a backend that is online."""
         backend = self.backend
-        if not self.options.slots and backend.health.phase == "online":
-            self.slots.resize(backend.told.slots)
+        kind = backend.told.slots_kind
+        if not self.options.slots and kind != "fixed":
+            self.slots.resize(backend.told.slots if kind == "named" else 1)
         state = (backend.told.state, self.slots.size)
         if state != self._announced:  # else probes and heartbeats would cause each other
             self._announced = state

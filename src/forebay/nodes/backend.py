@@ -10,22 +10,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
 from msgspec.structs import replace
 
-from forebay.core import NodeRemoved
+from forebay.core import NodeRemoved, NodeRested
 from forebay.core.nodes import is_excused, new_excuses
+from forebay.core.slots import SLOTS_MAX, pool_name, split_pools
 from forebay.errors import BackendFailed
 from forebay.nodes.adapters.detection import ADAPTERS, detect
 from forebay.nodes.adapters.lm_studio import LmStudio
 from forebay.nodes.adapters.report import NodeReport, ProbeReply, says_loading
-from forebay.nodes.health import HEALTH_KINDS, TIMEOUTS, UNREAD, WAYS_TO_FAIL, NodeHealth
-from forebay.nodes.model_loads import ModelLoads
+from forebay.nodes.health import HEALTH_KINDS, UNREAD, WAYS_TO_FAIL, NodeHealth
 from forebay.nodes.probing import Probing
-from forebay.nodes.slot_limit import SLOTS_MAX
-from forebay.nodes.slot_sharing import FollowedLimit, LeadingLimit
 from forebay.wire.fetch import fetch
 from forebay.wire.pool import ConnectionPool, Target
 
@@ -33,13 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from forebay.clock import TimerHandle, Timers
+    from forebay.core import SlotsChanged
     from forebay.core.events import Arrived, NodeChanged
     from forebay.nodes.adapters.report import Adapter
-    from forebay.nodes.first_bytes import Silent
     from forebay.nodes.gpu import GpuMeter, GpuReading
-    from forebay.nodes.probing import AnyLimit
-    from forebay.nodes.slot_rounds import Sample
-    from forebay.nodes.stream_pace import Stream
     from forebay.settings import NodeSettings
     from forebay.wire.heads import Headers
 
@@ -68,13 +64,15 @@ class Backend:
         self,
         settings: NodeSettings,
         api_key: str | None,
-        post: Callable[[NodeChanged | NodeRemoved], None],
+        post: Callable[[NodeChanged | NodeRemoved | NodeRested], None],
         clock: Timers,
         gpu: GpuMeter,
         probing: Probing | None = None,
     ) -> None:
         self.settings = settings
         self.name = settings.name
+        self.pool_names = [pool_name(settings.name, each) for each in settings.model_slots]
+        """What the core knows the slots by that some models have for themselves."""
         self._post = post
         self._clock = clock
         self._gpu = gpu
@@ -84,10 +82,8 @@ class Backend:
         self.probes = 0
         """How many results there have been."""
         fixed = 0 if settings.slots == "auto" else settings.slots
-        self.limit = None if fixed else self._probing_by.limit(settings.name, None)
-        """Finds the slots, where no number is set."""
-        self._found_before: AnyLimit | None = None  # before the settings said a number
-        self._loads = ModelLoads()
+        self.slots_changes = 0
+        """How often the core has changed the number of slots, as far as is known here."""
         self.pool = ConnectionPool(_target(settings), idle_max=max(64, fixed or SLOTS_MAX))
         self._line = _request_line(settings.url)
         self._credentials = _credentials(api_key)
@@ -120,7 +116,7 @@ class Backend:
         self._stopped = False
         self._slots_cut = 0
         self._was_busy = False
-        self._broken_off = new_excuses()  # that no limit of several workers knows of
+        self._broken_off = new_excuses()
         self._says_loading = False  # in answer to the last probe
 
     # -- for the relay
@@ -152,145 +148,65 @@ class Backend:
         is_own = known is not None and self.health.excuses(known, started_s)
         if known is not None:
             self._tell(self.health.request_failed(model, known, user, now_s, excused=is_own))
-        limit = self.limit
-        if is_own or limit is None or kind not in TIMEOUTS:
-            return is_own
-        if not self._loads.may_delay(model, started_s) and limit.note_timed_out(started_s, now_s):
-            self.tell_slots(now_s)
-        return False
-
-    def measured(self, sample: Sample, started_s: float, ended_s: float, *, is_full: bool) -> None:
-        """Take note of how long a request took that was answered well, for the slots.
-
-        It ran among as many as the limit allows where it had to wait for a slot (`is_full`), and
-        else among as many as connections are in use, its own among them. One that may have waited
-        for its model to be loaded says nothing of that.
-        """
-        limit = self.limit
-        if limit is None:
-            return
-        is_delayed = self._loads.may_delay(sample.model, started_s)
-        self._loads.note_answer(sample.model, ended_s)
-        if is_delayed:
-            return
-        running = max(self.running(), limit.slots if is_full else 0)
-        if limit.note(sample, started_s, ended_s, running):
-            self.tell_slots(ended_s)
-
-    def running(self) -> int:
-        """Return how many requests run there for this process."""
-        return self.pool.in_use() - (self._probing is not None)  # which has a connection, too
-
-    def silent(self, streams: list[Silent], now_s: float) -> None:
-        """Take note of the streams here that have not begun, in the order of their start."""
-        if self.limit is None:
-            return
-        waiting = [one for one in streams if not self._loads.may_delay(one[0], one[2])]
-        if self.limit.note_silent(waiting, now_s):
-            self.tell_slots(now_s)
-
-    def is_full(self) -> bool:
-        """Whether about as many run here as may: else it is not worth looking at all streams."""
-        return self.limit is not None and self.limit.is_full(self.pool.in_use())
-
-    def streams(self, streams: list[Stream], now_s: float, ended: str) -> None:
-        """Take note of how far all streams here have come, one that has just `ended` too.
-
-        Of none, where it is not full.
-        """
-        if self.limit is not None and self.limit.note_streams(streams, now_s, ended):
-            self.tell_slots(now_s)
+        return is_own
 
     def answered(self, model: str, *, ok: bool) -> None:
         """Take note of a request that was answered in full, well (`ok`) or with a refusal."""
         if self.health.is_steady:
             return
-        now_s, before = self._clock.monotonic_s(), self.health.phase
-        change = self.health.request_answered(model, now_s, ok=ok)
-        comes_back = self.health.phase != before  # what was found holds again
-        self._tell(self.health.changed(now_s) if comes_back else change)
+        self._tell(self.health.request_answered(model, self._clock.monotonic_s(), ok=ok))
 
-    def began(
-        self, model: str, prompt_tokens: int = 0, started_s: float = 0.0, now_s: float = 0.0
-    ) -> None:
+    def began(self, model: str) -> None:
         """Take note of a stream that has begun well."""
         if not self.health.is_steady:
             self._tell(self.health.stream_began(model, self._clock.monotonic_s()))
-        limit = self.limit
-        if limit is None:
-            return
-        is_delayed = self._loads.may_delay(model, started_s)
-        self._loads.note_answer(model, now_s)
-        if is_delayed or not limit.listens:
-            return
-        if limit.note_first_byte(model, prompt_tokens, now_s - started_s, started_s, now_s):
-            self.tell_slots(now_s)
 
     def loads(self) -> None:
         self._tell(self.health.found_loading(self._clock.monotonic_s()))
 
     def broken_off(self) -> None:
         """Take note that a request was cancelled here while the node ran it."""
-        now_s = self._clock.monotonic_s()
-        if self.finds_slots and isinstance(self.limit, LeadingLimit | FollowedLimit):
-            self.limit.note_broken_off(now_s)
-        else:
-            self._broken_off.append(now_s)
+        self._broken_off.append(self._clock.monotonic_s())
 
-    def busy(self, started_s: float) -> bool:
-        """Take note of a node that says it is full: it has fewer slots than we thought.
+    def busy(self, model: str) -> None:
+        """Take note of a node that says it is full, and ask whether it is loading.
 
-        Unless a request was broken off just before, of which it may not know: one for each.
+        It has fewer slots than we thought, unless a request was broken off just before, of which it
+        may not know: one for each.
 
-        The core has taken one off; so do we from what we tell it, until good probes, with no such
-        answer between them, give them back one at a time. Where nobody knows the number, the
-        limit that we find is lowered instead, and finds its way back by itself.
-
-        Say whether it needs no rest: more was tried, it runs others of ours, and fewer are sent
-        from now on. If that is too many still, one more is taken off at once.
+        The core has taken one off. Where it does not find the number itself, we do so, too, until
+        good probes, with no such answer between them, give them back one at a time.
         """
-        now_s = self._clock.monotonic_s()
-        if is_excused(self._broken_off, now_s):
-            return False
-        if self.finds_slots:
-            assert self.limit is not None
-            is_trial = self.limit.expects_refusal(started_s)
-            if not self.limit.note_refused(now_s):
-                return False
-            self.tell_slots(now_s)
-            running = self.limit.total(self.running())
-            return is_trial and running > 1  # its own connection is not gone yet
+        self.refresh()
+        is_found = self.finds_slots or self.slots_of(model) != self.name
+        if is_excused(self._broken_off, self._clock.monotonic_s()) or is_found:
+            return
         whole = self.told.slots + self._slots_cut
         self._slots_cut = min(self._slots_cut + 1, max(0, whole - 1))
         self._was_busy = True
-        return False
 
     @property
     def finds_slots(self) -> bool:
-        """Whether neither the settings nor the node say how many slots it has."""
-        return self.limit is not None and not self.limit.is_named
+        """Whether the core finds out how many slots it has, up to what the node may have named."""
+        return self.health.slots_kind != "fixed"
 
-    @property
-    def slots_reason(self) -> str | None:
-        """Why it has the slots it has, where they were found; None where nothing is to be said."""
-        if self.health.phase == "half_open":
-            return COMES_BACK
-        return (self.limit.reason or None) if self.limit is not None else None
+    def slots_reason(self, found: str) -> str | None:
+        """Why it has the slots it has, as far as the core has `found` out; None where it is set."""
+        return COMES_BACK if self.health.phase == "half_open" else found or None
 
-    def find_slots(self) -> None:
-        """Find the slots from now on, from the number that another worker has found."""
-        if self.limit is not None:
-            self.limit = self._probing_by.limit(self.name, self.limit)
-            self._tell(self.health.changed(self._clock.monotonic_s()))
+    def slots_changed(self, change: SlotsChanged) -> None:
+        """Take the number that the core has found: whoever runs it next begins with that."""
+        self.health.slots_found = change.slots
+        self.slots_changes += 1
+        self.slots_most = max(self.slots_most, change.slots)
+        say = logger.debug if change.is_trial else logger.info
+        extra = {"node": self.name, "slots": change.slots, "reason": change.reason}
+        say("node has %d slots now", change.slots, extra=extra)
 
-    def tell_slots(self, now_s: float) -> None:
-        """Tell of a limit that has changed; a trial is worth a line only to who looks closely."""
-        limit = self.limit
-        assert limit is not None
-        say = logger.debug if limit.in_trial else logger.info
-        extra = {"node": self.name, "slots": limit.slots, "reason": limit.reason}
-        say("node has %d slots now", limit.slots, extra=extra)
-        self._tell(self.health.changed(now_s))
+    def slots_of(self, model: str) -> str:
+        """Return by which name the core knows the slots that a model's requests take here."""
+        pools = zip(self.settings.model_slots, self.pool_names, strict=True)
+        return next((name for pattern, name in pools if fnmatchcase(model, pattern)), self.name)
 
     async def read_gpu(self) -> None:
         """Read the GPU anew between probes, where it could be read before. Never raises."""
@@ -380,11 +296,7 @@ class Backend:
             self.kind, self.version, self._adapter = other.kind, other.version, other._adapter
             self.contexts = other.contexts
             self.about = other.about
-            self.state_since_s, self._loads = other.state_since_s, other._loads
-            found = other.limit or other._found_before
-            self._found_before = found
-            if self.limit is not None:
-                self.limit = self._probing_by.limit(self.name, found or self.limit)
+            self.state_since_s, self.slots_changes = other.state_since_s, other.slots_changes
             self._probed.set()
         self.told = self._with_slots(self.health.changed(self._clock.monotonic_s()))
 
@@ -392,7 +304,7 @@ class Backend:
 
     def start(self) -> None:
         """Begin to ask; the core hears of the node at once, as far as it is known."""
-        self._post(self.told)
+        self._post_told()
         self._wake()
 
     @property
@@ -422,7 +334,8 @@ class Backend:
             self._probing.cancel()
         self._probed.set()
         self.pool.close()
-        self._post(NodeRemoved(self.name))
+        for name in (*self.pool_names, self.name):
+            self._post(NodeRemoved(name))
 
     # -- probes
 
@@ -484,16 +397,9 @@ class Backend:
         if not self._was_busy:
             self._slots_cut = max(0, self._slots_cut - 1)
         self._was_busy = False
-        self._loads.note_report(result.loaded, result.loaded_max)
-        if self.limit is not None and result.state == "online":
-            self._note_report(self.limit, result, now_s)
         self._tell(self.health.probe_succeeded(result, now_s))
-
-    def _note_report(self, limit: AnyLimit, report: NodeReport, now_s: float) -> None:
-        if report.slots is not None:
-            limit.note_ceiling(report.slots, now_s)
-        if report.waiting:
-            limit.note_waiting(report.waiting, now_s, self.pool.in_use())
+        if result.waiting and self.health.slots_kind == "found" and self._probing_by.asks:
+            self._post(NodeRested(self.name, waiting=result.waiting))
 
     async def _report(self) -> NodeReport:
         self._says_loading = False
@@ -538,19 +444,18 @@ class Backend:
                 self._say(change)
             self.told = self._with_slots(change)
             self.slots_most = max(self.slots_most, self.told.slots)
-            self._post(self.told)
+            self._post_told()
         self._arm()
 
+    def _post_told(self) -> None:
+        for event in split_pools(self.told, self.settings.model_slots):
+            self._post(event)
+
     def _with_slots(self, change: NodeChanged) -> NodeChanged:
-        """Put the slots in that were found, less those that it seems not to have now."""
-        slots, found = change.slots, self.finds_slots
-        follows = found and isinstance(self.limit, FollowedLimit)
-        if self.limit is not None and self.health.phase != "half_open":
-            slots = self.limit.slots
-        slots = max(1, slots - self._slots_cut)
-        if (slots, found, follows) == (change.slots, change.found, change.follows):
+        """Take off the slots that it seems not to have now."""
+        if not self._slots_cut:
             return change
-        return replace(change, slots=slots, found=found, follows=follows)
+        return replace(change, slots=max(1, change.slots - self._slots_cut))
 
     def _say(self, change: NodeChanged) -> None:
         """Log a change of state: one line each time, none while it lasts."""

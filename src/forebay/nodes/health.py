@@ -37,7 +37,7 @@ from zlib import crc32
 from msgspec import structs
 
 from forebay.core.events import NodeChanged, NodeState, SlotsKind
-from forebay.nodes.adapters.report import NodeReport
+from forebay.nodes.adapters.report import SLOTS_AT_FIRST, SLOTS_ELSE, NodeReport
 
 PROBE_S = 10.0
 """Between probes of a healthy node; DESIGN 7."""
@@ -161,6 +161,8 @@ class NodeHealth:
         """
         self._name = name
         self._slots_set = slots
+        self.slots_found = 0
+        """What the core has found, where it has."""
         self._room = UNREAD
         self._models_set = models
         self._phase: Phase = "new"
@@ -235,18 +237,21 @@ class NodeHealth:
 
     def probe_succeeded(self, report: NodeReport, now_s: float) -> NodeChanged:
         """Take a good answer. Always tells the core: for it this is the sign of a good probe."""
-        models = report.models or (self._report.models if report.state == "loading" else ())
-        self._report = structs.replace(report, models=models)
+        if report.state == "loading":  # it does not say all then
+            known = self._report
+            models, slots = report.models or known.models, report.slots or known.slots
+            report = structs.replace(report, models=models, slots=slots)
+        self._report = report
         if report.state == "online" or self._phase in {"new", "offline"}:
             self._move("probed", now_s)
         self._answer_well()
         self._has_answered = True
         self._measure_load(report.state, now_s)
-        known = set(self._models())
+        names = set(self._models())
         self._errors = {
             model: errors
             for model, errors in self._errors.items()
-            if model in known and now_s < errors.last_s + ERRORS_KEPT_S
+            if model in names and now_s < errors.last_s + ERRORS_KEPT_S
         }
         self._probe_at_s = now_s + self._interval_s()
         return self._tell(now_s)
@@ -328,6 +333,7 @@ class NodeHealth:
             self._has_answered = other._has_answered
             self._failed_since_s = other._failed_since_s
             self._loading_since_s, self._load_s = other._loading_since_s, other._load_s
+            self.slots_found = other.slots_found
 
     def drained(self, now_s: float) -> NodeChanged | None:
         """Let nothing new start there, by the operator's wish."""
@@ -453,12 +459,16 @@ class NodeHealth:
     def _slots(self) -> int:
         if self._phase == "half_open":
             return 1
-        return self._slots_set or self._report.slots or 1
+        known, kind = self._report.slots or self.slots_found, self._report.kind
+        return self._slots_set or known or (SLOTS_AT_FIRST.get(kind, SLOTS_ELSE) if kind else 1)
 
-    def _slots_kind(self) -> SlotsKind:
-        if self._phase == "half_open" or self._slots_set:
+    @property
+    def slots_kind(self) -> SlotsKind:
+        """Who knows how many slots there are; nobody tries any number before it has come up."""
+        report, is_up = self._report, self._phase == "online"
+        if self._slots_set or not (is_up and report.state == "online"):
             return "fixed"
-        return "named" if self._report.slots else "found"
+        return "named" if report.slots else "found"
 
     def _tell(self, now_s: float) -> NodeChanged:
         report = self._report
@@ -479,7 +489,7 @@ class NodeHealth:
             away_s=0.0 if state in ("online", "loading") else self._away_s(now_s),
             is_new=not self._has_answered,
             ready_in_s=self._ready_in_s(now_s) if state == "loading" else None,
-            slots_kind=self._slots_kind(),
+            slots_kind=self.slots_kind,
             kv_free_tokens=self._room[0],
             kv_reading=self._room[1],
         )

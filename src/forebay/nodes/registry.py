@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from forebay.core import NodeChanged, NodeRemoved
+from forebay.core import NodeChanged, NodeRemoved, NodeRested
 from forebay.errors import NotAllowed
 from forebay.nodes.adapters.answers import CONTEXT_FIELDS
 from forebay.nodes.adapters.ollama import Ollama
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from forebay.clock import TimerHandle, Timers
-    from forebay.core import Event
+    from forebay.core import Event, SlotsChanged
     from forebay.core.events import NodeState
     from forebay.settings import NodeSettings
     from forebay.wire.pool import ConnectionPool
@@ -44,6 +44,7 @@ class Nodes:
         """Called with the name of a node that is new, gone, or not as it was."""
         self._reading_gpus: asyncio.Task[None] | None = None
         self._backends: dict[str, Backend] = {}
+        self._pools: dict[str, Backend] = {}  # by what the core knows their slots for some models
         self._post: Callable[[Event], None] = _nobody
         self._expected: dict[str, TimerHandle | None] = {}  # some that are on their way
         self._all_asked = False
@@ -115,8 +116,8 @@ class Nodes:
         return iter(list(self._backends.values()))
 
     def get(self, name: str) -> Backend | None:
-        """Return a node, or None when there is none of that name."""
-        return self._backends.get(name)
+        """Return a node, or the one with a pool of slots of that name; None when there is none."""
+        return self._backends.get(name) or self._pools.get(name)
 
     def add(self, settings: NodeSettings, token_header: bytes = b"") -> Backend:
         """Take a node in and begin to ask it; raises NotAllowed for a name that is taken.
@@ -150,6 +151,7 @@ class Nodes:
         if old is not None:
             backend.take_over(old)
         self._backends[settings.name] = backend
+        self._pools.update(dict.fromkeys(backend.pool_names, backend))
         backend.start()
         return backend
 
@@ -171,8 +173,10 @@ class Nodes:
         for over in self._waiting:
             _set(over)
 
-    def _tell(self, event: NodeChanged | NodeRemoved) -> None:
+    def _tell(self, event: NodeChanged | NodeRemoved | NodeRested) -> None:
         self._post(event)
+        if event.name not in self._backends and event.name in self._pools:
+            return  # of the node itself the same is told
         self.wake()
         self.has_ollama = any(b.kind == Ollama.kind for b in self._backends.values())
         self._full_names.clear()
@@ -190,6 +194,8 @@ class Nodes:
 
     def _stop(self, backend: Backend) -> None:
         backend.stop()
+        for name in backend.pool_names:
+            self._pools.pop(name, None)
         self._leaving = [pool for pool in (*self._leaving, backend.pool) if pool.connections]
 
     def connections(self) -> int:
@@ -223,21 +229,15 @@ class Nodes:
             self._expect_no_more(name)
 
     def refresh(self, name: str) -> None:
-        backend = self._backends.get(name)
+        backend = self.get(name)
         if backend is not None:
             backend.refresh()
 
-    def busy(self, name: str, started_s: float) -> bool:
-        """Take note of a node that says it is full, and ask whether it is loading.
-
-        Say whether it needs no rest for that.
-        """
-        backend = self._backends.get(name)
-        if backend is None:
-            return False
-        needs_no_rest = backend.busy(started_s)
-        backend.refresh()
-        return needs_no_rest
+    def slots_changed(self, change: SlotsChanged) -> None:
+        """Take the number of slots that the core has found."""
+        backend = self._backends.get(change.name)
+        if backend is not None:
+            backend.slots_changed(change)
 
     def is_starting(self) -> bool:
         """Say whether some node has not said yet what it has: it may be any model."""

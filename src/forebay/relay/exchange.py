@@ -147,7 +147,8 @@ class Exchange(AnswerListener):
 
     def run(self, action: Route) -> None:
         relay = self._relay
-        self.node = action.node
+        self._backend = backend = relay.nodes.get(action.node)
+        self.node = action.node if backend is None else backend.name
         self.attempt, self.waited_s = action.attempt, action.waited_s
         self.strike, self.why = False, ""
         self.queued = self.queued or self.waited_s > 0.0  # it may have had to return
@@ -162,7 +163,6 @@ class Exchange(AnswerListener):
         relay.runs.add(self, self.started_s)
         if self.call.arrival.stream:
             relay.first_bytes.add(self)
-        self._backend = backend = relay.nodes.get(action.node)
         if backend is None:
             self._attempt_failed("removed", "the node has been removed")
             return
@@ -399,7 +399,7 @@ class Exchange(AnswerListener):
         try:
             self._count_tokens(whole=True)
             self._end("served" if ok else "passed_through")
-            note_answer(self, self._backend, self._relay, head.status)
+            note_answer(self, self._backend, head.status)
             self._sink.end()
         finally:  # whatever fails on our side, the slot comes back
             self._relay.post(finished(self, ok=ok))
@@ -469,7 +469,8 @@ class Exchange(AnswerListener):
                 backend.loads()
         else:
             self._leave_node("was busy")
-            relay.rest_node(self.node, backend, retry_after, self.started_s)
+            if backend is not None:
+                relay.rest_node(backend, self.model, retry_after)
         self.why = "refused"
         self._go_back(exclude=False)
 
@@ -546,7 +547,7 @@ class Exchange(AnswerListener):
             self.first_byte_s = relay.now_s()
         if self.stream_limits:
             relay.keepalive.discard(self)
-        note_first_byte(self, self._backend, relay)
+        note_first_byte(self, self._backend)
         if not self.committed:
             self._sink.head(head, self._length, self)
         elif not self.is_stream:  # the sink has been told that it is

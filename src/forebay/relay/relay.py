@@ -7,6 +7,8 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
+from msgspec.structs import replace
+
 from forebay.core import (
     NO_ROOM,
     Abort,
@@ -21,11 +23,13 @@ from forebay.core import (
     Reject,
     Revoked,
     Route,
+    SlotsChanged,
     Snapshot,
     Wait,
 )
 from forebay.relay.answer import busy_s
 from forebay.relay.exchange import Exchange
+from forebay.relay.pools import lease_of_node, node_of, with_pools
 from forebay.relay.problem import WORDS, Problem
 from forebay.relay.reservation import Reservation
 from forebay.relay.retries import RetryBudget
@@ -105,6 +109,7 @@ class Relay:
             Describe: self._describe,
             Snapshot: self._show,
             Audit: self._audited,
+            SlotsChanged: nodes.slots_changed,
         }
         self.change(queue, retry)
 
@@ -224,18 +229,11 @@ class Relay:
         call = exchange.call
         return self.nodes.others_have(exchange.model, call.family.name, but, call.route)
 
-    def rest_node(
-        self, name: str, backend: Backend | None, retry_after: bytes | None, started_s: float
-    ) -> None:
-        """Let a node rest that says it is busy, unless another has taken over its name.
-
-        One that refuses what a trial of more sent there has said no more than that, however long
-        it asks for: what it runs may go on, and so may what is sent when one of these ends.
-        """
-        if self.nodes.get(name) is not backend:
-            return
-        if not self.nodes.busy(name, started_s):
-            self.post(NodeRested(name, busy_s(retry_after)))
+    def rest_node(self, backend: Backend, model: str, retry_after: bytes | None) -> None:
+        """Let a node rest that says it is busy, unless another has taken over its name."""
+        if self.nodes.get(backend.name) is backend:
+            backend.busy(model)
+            self.post(NodeRested(backend.slots_of(model), busy_s(retry_after)))
 
     def stop_clocks(self, exchange: Exchange) -> None:
         self.runs.discard(exchange)
@@ -289,7 +287,7 @@ class Relay:
             self._crashed(action)
 
     def _crashed(self, action: Action) -> None:
-        if isinstance(action, Snapshot | Audit):
+        if isinstance(action, Snapshot | Audit | SlotsChanged):
             return
         exchange = self.exchanges.get(action.id)
         if exchange is not None:
@@ -358,16 +356,20 @@ class Relay:
             exchange.abort(Problem(action.code, WORDS.get(action.code, action.code)))
 
     def _describe(self, action: Describe) -> None:
+        if action.node is not None and node_of(action.node) != action.node:
+            action = replace(action, node=node_of(action.node))
         for told in self._asked.pop(action.id, ()):
             told(action)
 
     def _show(self, action: Snapshot) -> None:
         watchers, self._watchers = self._watchers, []
+        action = replace(action, nodes=with_pools(action.nodes))
         for told in watchers:
             told(action)
 
     def _audited(self, action: Audit) -> None:
-        self._audits.append(action)
+        leases = tuple(map(lease_of_node, action.leases))
+        self._audits.append(replace(action, leases=leases))
 
     def _ask_about(self, exchange: Exchange) -> None:
         """Find out where a waiting stream stands, tell it, and ask again in a while."""

@@ -44,9 +44,6 @@ class StreamGaps:
     def discard(self, exchange: Exchange) -> None:
         self._exchanges.pop(exchange, None)
 
-    def members(self) -> list[Exchange]:
-        return list(self._exchanges)
-
     def change(self, limit_s: float) -> None:
         """Use another limit, for those already in too."""
         if limit_s != self._limit_s:

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from forebay.settings.addresses import HttpRoot, name_of_url
 from forebay.settings.errors import refusal
-from forebay.settings.section import AmountAboveZero, Names, PlainName, Section, Variable
+from forebay.settings.section import AmountAboveZero, Names, PlainName, Section, Text, Variable
 
 KINDS = ("auto", "ollama", "llama-cpp", "vllm", "lm-studio", "openai-compatible", "sim")
 OTHER_SPELLINGS = {
@@ -23,6 +23,7 @@ OTHER_SPELLINGS = {
 """What people write for the same thing."""
 
 SLOTS_MAX = 10_000
+PATTERNS_MAX = 16
 
 
 def _known_kind(kind: str) -> str:
@@ -45,6 +46,13 @@ def _slots(given: object) -> object:
     )
 
 
+ModelSlots = Annotated[
+    Mapping[Text, Annotated[int, Field(strict=True, ge=1, le=SLOTS_MAX)]],
+    Field(max_length=PATTERNS_MAX),
+]
+"""Slots by the pattern of the models that have them for themselves."""
+
+
 class NodeSettings(Section):
     """One server that runs models."""
 
@@ -61,7 +69,13 @@ class NodeSettings(Section):
 
     slots: Annotated[int | Literal["auto"], BeforeValidator(_slots)] = "auto"
     """Requests that may run on it at once. "auto" (or 0) asks the node, and never sends more than
-    it says; where it says nothing, it begins with 1 and finds out by how it answers."""
+    it says; where it says nothing, it begins with what its kind usually runs well (Ollama 1, vLLM
+    8, others 4) and finds out by how it answers."""
+
+    model_slots: ModelSlots = Field(default={})
+    """Slots that some models have for themselves, beside `slots`, so that an embedding never waits
+    behind a chat: { "nomic-embed-*" = 8 }. A model takes the first pattern that it matches; * is
+    any text."""
 
     models: Names = ()
     """Models it serves. Empty: the node is asked."""

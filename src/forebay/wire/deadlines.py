@@ -56,10 +56,6 @@ class Deadlines(Generic[T]):
         """Stop the member's time; nothing happens if it is not in."""
         self._since_s.pop(member, None)
 
-    def members(self) -> list[T]:
-        """Return all, the one that has been in the longest first."""
-        return list(self._since_s)
-
     def eldest(self) -> T | None:
         """Return the member that has been in the longest."""
         return next(iter(self._since_s), None)

@@ -13,10 +13,11 @@ def test_requests_that_ended_alike_are_told_of_by_their_number_and_their_means()
     reports.end(Finished("c"), 2.0)  # of which nothing is known: it ran by the clock
     (told,) = reports.take_ended("b-1")
     event = told.event
-    assert (told.count, event.count, event.most) == (3, 3, 3)
+    assert (event.count, event.most) == (3, 3)
     assert (event.prompt_tokens, event.output_tokens) == (15, 40)
     assert event.first_byte_s == 0.2
-    assert told.ran_s == event.ran_s == 1.0
+    assert event.ran_s is not None
+    assert round(event.ran_s, 9) == 1.0
 
 
 def test_users_are_told_of_apart() -> None:

@@ -35,21 +35,17 @@ def test_the_smallest_count_of_slots_is_used_of_those_who_reach_the_node() -> No
     assert views.change("b", node(8), 0.0)[0].slots == 8
 
 
-def test_of_counts_that_were_found_by_trying_the_largest_is_used() -> None:
+def test_of_a_count_that_the_core_finds_the_reports_do_not_matter() -> None:
+    """What they repeat may be old: a node that refuses has one less at once."""
     views = NodeViews()
-    views.change("a", replace(node(6), found=True), 0.0)
-    assert views.change("b", replace(node(1), found=True), 0.0)[0].slots == 6
-
-
-def test_of_one_who_finds_slots_for_all_and_those_who_repeat_it_the_first_counts() -> None:
-    """What the others repeat may be old: a node that refuses has one less at once."""
-    views = NodeViews()
-    views.change("a", replace(node(8), found=True), 0.0)
-    views.change("b", replace(node(8), found=True, follows=True), 0.0)
-    assert views.change("a", replace(node(7), found=True), 0.0)[0].slots == 7
-    assert views.change("b", replace(node(8), found=True, follows=True), 0.0)[0].slots == 7
-    views.change("a", node(7, "offline"), 0.0)
-    assert views.change("b", replace(node(6), found=True, follows=True), 0.0)[0].slots == 6
+    found = replace(node(4), slots_kind="found")
+    assert views.change("a", found, 0.0)[0].slots == 4
+    told = views.change_slots("gpu", 7)
+    assert told is not None
+    assert told.slots == 7
+    assert views.change("b", found, 0.0)[0].slots == 7
+    assert views.change("b", node(1), 0.0)[0].slots == 1, "it has just come back"
+    assert views.change("b", found, 0.0)[0].slots == 7
 
 
 def test_one_who_drains_it_drains_it_for_all() -> None:

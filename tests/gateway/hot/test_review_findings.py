@@ -151,7 +151,7 @@ async def test_a_node_that_is_busy_again_and_again_is_cut_to_one_slot(rig: Rig) 
     assert backend is not None
     told = []
     for _ in range(7):
-        backend.busy(0.0)
+        backend.busy("m")
         backend._tell(backend.health.changed(rig.clock.monotonic_s()))
         told.append(backend.told.slots)
     assert told == [5, 4, 3, 2, 1, 1, 1]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from forebay.clock import LoopClock
 from forebay.nodes.backend import Backend
 from forebay.nodes.gpu import GpuMeter
-from forebay.nodes.slot_limit import SlotLimit
 from forebay.settings import node_api_key
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ async def _probe(nodes: tuple[NodeSettings, ...]) -> list[NodeProbe]:
 
 
 def _told(backend: Backend, node: NodeSettings) -> NodeProbe:
-    told, limit = backend.told, backend.limit
+    told = backend.told
     answered = backend.was_probed and not backend.last_error
     return NodeProbe(
         backend.name,
@@ -81,5 +80,5 @@ def _told(backend: Backend, node: NodeSettings) -> NodeProbe:
         told.slots if node.slots == "auto" else node.slots,
         tuple(told.models),
         backend.last_error,
-        limit.ceiling if isinstance(limit, SlotLimit) and limit.is_named else None,
+        told.slots if told.slots_kind == "named" else None,
     )

@@ -108,7 +108,7 @@ class LoanReports:
         arrival = run.arrival
         kind = (
             arrival.user, arrival.key, arrival.model, arrival.family, arrival.priority,
-            run.route.node, event.ok, event.strike,
+            run.route.node, event.ok, event.strike, event.why,
         )  # fmt: skip
         ended = self._ended.get(kind)
         if ended is None:
@@ -135,8 +135,6 @@ class LoanReports:
             self._count += 1
             name = f"{member}.ran{self._count:x}"  # no other has it, not even a renamed one
             arrival = replace(one.run.arrival, id=name)
-            event = one.mean(name)
-            assert event.ran_s is not None
-            told.append(RanOnLoan(arrival, one.run.route.node, event, one.count, event.ran_s))
+            told.append(RanOnLoan(arrival, one.run.route.node, one.mean(name)))
         self._ended.clear()
         return told

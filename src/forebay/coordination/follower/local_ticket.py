@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec.structs import replace
 
-from forebay.core import Arrived, Audit, Expire, Lease, Reject, Resumed, Route, Snapshot, Wait
+from forebay.core import (
+    Arrived,
+    Audit,
+    Expire,
+    Lease,
+    Reject,
+    Resumed,
+    Route,
+    SlotsChanged,
+    Snapshot,
+    Wait,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -87,7 +98,7 @@ class LocalTicket:
 
 def record(tickets: dict[str, LocalTicket], action: Action, now_s: float) -> bool:
     """Record a decision about a ticket; False when the ticket has ended, or runs already."""
-    if type(action) is not Route and isinstance(action, Snapshot | Audit):
+    if type(action) is not Route and isinstance(action, Snapshot | Audit | SlotsChanged):
         return True
     ticket = tickets.get(action.id)
     if ticket is None:

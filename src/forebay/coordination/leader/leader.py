@@ -55,6 +55,7 @@ from forebay.core import (
     Returned,
     Route,
     Scheduler,
+    SlotsChanged,
     Snapshot,
     Ticked,
     Totals,
@@ -293,11 +294,13 @@ class Leader:
         What it learns of one is what it would learn of all: how long such a request runs. And fair
         queueing remembers nothing of what ran while nobody waited.
         """
-        ran = Resumed(item.arrival, node=item.node, attempt=1, ran_s=item.ran_s, lent=True)
+        event = item.event
+        ran_s = event.ran_s or 0.0
+        ran = Resumed(item.arrival, node=item.node, attempt=1, ran_s=ran_s, lent=True)
         self._take_ticket(member, ran, now_s)
-        self._take_event(member, item.event, now_s)
-        if item.count > 1:
-            self._counts.add_more(member.about.member, item.count - 1, ok=item.event.ok)
+        self._take_event(member, event, now_s)
+        if event.count > 1:
+            self._counts.add_more(member.about.member, event.count - 1, ok=event.ok)
 
     def _decide(self, ticket: FleetTicket, event: Arrived | Resumed, now_s: float) -> None:
         """Have the core decide about a new ticket, or one that was deferred."""
@@ -364,14 +367,24 @@ class Leader:
         return True
 
     def _send_action(self, action: Action, asker: Member | None, now_s: float) -> None:
-        if type(action) is not Route and isinstance(action, Snapshot | Audit):
-            if asker is not None and isinstance(action, Snapshot):
+        if type(action) is not Route and isinstance(action, Snapshot | Audit | SlotsChanged):
+            if isinstance(action, SlotsChanged):
+                self._tell_slots(action)
+            elif asker is not None and isinstance(action, Snapshot):
                 asker.out.append(replace(action, totals=self.totals(action.totals)))
             return
         ticket = self._tickets.get(action.id)
         if ticket is None or not self._record(ticket, action, now_s):
             return
         ticket.member.out.append(action)
+
+    def _tell_slots(self, change: SlotsChanged) -> None:
+        """Lend by the number that the core has found, and have all log and show it."""
+        view = self._views.change_slots(change.name, change.slots)
+        if view is not None:
+            self._lending.note_change(view)
+        for member in self.members:
+            member.out.append(change)
 
     def _record(self, ticket: FleetTicket, action: Action, now_s: float) -> bool:
         """Record a decision; False when a rejection is deferred."""

@@ -4,11 +4,10 @@ Every replica probes every node by itself. Of several reports the latest counts,
 reports from the start that it cannot reach a node, which others may well. When a node fails for one
 replica, the others are told to probe it at once, and a good answer of theirs is a later report. A
 drain holds as long as any replica reports it. Of the slot counts the smallest is used among those
-that reach the node: one that was told 429 knows better. Of counts that the replicas found by trying
-it is the largest: each tries with its own requests alone, and some have few. Where one finds them
-for all, its report counts: the others repeat what they have heard. A node is away since
-the last of them saw it fail, and new while it has answered none. Only those that its guard speaks
-to know the room in its cache: the latest reading counts.
+that reach the node: one that was told 429 knows better. Of a count that the core finds itself, the
+reports only say where to begin. A node is away since the last of them saw it fail, and new while it
+has answered none. Only those that its guard speaks to know the room in its cache: the latest
+reading counts.
 """
 
 from __future__ import annotations
@@ -65,6 +64,7 @@ class NodeViews:
         self._views: dict[str, dict[str, ReportedNode]] = {}
         self.merged: dict[str, NodeChanged] = {}
         """The merged view of each node."""
+        self._found: dict[str, int] = {}  # slots of nodes, as the core has found them
 
     def take(
         self, member: str, event: NodeChanged | NodeRemoved, now_s: float
@@ -82,8 +82,7 @@ class NodeViews:
         if before is None and event.state == "offline":  # it has not seen it fail: no news
             self._views[event.name] = views = {member: view, **views}
         failed = event.state == "offline" and before is not None and before.event.state == "online"
-        merged = self.merged[event.name] = _merged(views, now_s)
-        return merged, failed
+        return self._merge(event.name, views, now_s), failed
 
     def reaches(self, member: str, node: str) -> bool:
         """Say whether a replica knows a node and does not report it as offline."""
@@ -97,10 +96,26 @@ class NodeViews:
         if views is None or views.pop(member, None) is None:
             return None
         if views:
-            merged = self.merged[node] = _merged(views, now_s)
-            return merged
+            return self._merge(node, views, now_s)
         del self._views[node], self.merged[node]
+        self._found.pop(node, None)
         return NodeRemoved(node)
+
+    def change_slots(self, node: str, slots: int) -> NodeChanged | None:
+        """Take the number that the core has found; return the view with that."""
+        view = self.merged.get(node)
+        if view is None:
+            return None
+        self._found[node] = slots
+        self.merged[node] = view = replace(view, slots=slots)
+        return view
+
+    def _merge(self, node: str, views: dict[str, ReportedNode], now_s: float) -> NodeChanged:
+        merged = _merged(views, now_s)
+        if merged.slots_kind != "fixed":
+            merged = replace(merged, slots=self._found.get(node, merged.slots))
+        self.merged[node] = merged
+        return merged
 
     def forget(self, member: str, now_s: float) -> list[NodeChanged | NodeRemoved]:
         changes = [self.remove(member, node, now_s) for node in list(self._views)]
@@ -111,8 +126,7 @@ def _merged(views: dict[str, ReportedNode], now_s: float) -> NodeChanged:
     said = [view.at(now_s) for view in views.values()]
     latest = said[-1]
     online = [view for view in said if view.state == "online"]
-    up = [view.slots for view in online if not view.follows] or [view.slots for view in online]
-    slots = (max(up) if latest.found else min(up)) if up else latest.slots
+    slots = min((view.slots for view in online), default=latest.slots)
     draining = any(view.state == "draining" for view in said)
     state = "draining" if draining and latest.state == "online" else latest.state
     away_s = min(view.away_s for view in said if state != "draining" or view.state == "draining")

@@ -37,6 +37,7 @@ from forebay.core import (
     Returned,
     Revoked,
     Route,
+    SlotsChanged,
     Snapshot,
     Totals,
     Wait,
@@ -102,10 +103,7 @@ class RanOnLoan(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """Of the last of them."""
     node: str
     event: Finished
-    """How they ended, with the mean of their tokens and times."""
-    count: int
-    ran_s: float
-    """How long one of them ran, on average."""
+    """How they ended: how many, how many at once, with the mean of their tokens and times."""
 
 
 class OwnerAsked(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
@@ -255,6 +253,7 @@ Down: TypeAlias = (
     | Expire
     | Abort
     | Describe
+    | SlotsChanged
     | Snapshot
 )
 

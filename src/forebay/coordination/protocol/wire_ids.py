@@ -17,7 +17,17 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from forebay.core import Arrived, Audit, Cancelled, Expire, Finished, Lease, Reject, Snapshot
+from forebay.core import (
+    Arrived,
+    Audit,
+    Cancelled,
+    Expire,
+    Finished,
+    Lease,
+    Reject,
+    SlotsChanged,
+    Snapshot,
+)
 
 if TYPE_CHECKING:
     from forebay.core import Action, Event
@@ -51,7 +61,7 @@ class WireIds:
 
     def from_wire(self, action: Action) -> Action | None:
         """Return an action under the id that the caller gave; None when it is too late for it."""
-        if isinstance(action, Snapshot):
+        if isinstance(action, Snapshot | SlotsChanged):
             return action
         if isinstance(action, Audit):
             leases = (Lease(self._own.get(one.id, one.id), one.node) for one in action.leases)

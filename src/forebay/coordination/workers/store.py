@@ -104,8 +104,6 @@ class WorkerStore:
         """Called with what another worker sent aside, and its name."""
         self.on_follower: Callable[[str], None] = _nothing_of
         """Called when a worker has connected to this one, which leads."""
-        self.on_gone: Callable[[str], None] = _nothing_of
-        """Called when a worker is not there any more."""
 
     async def open(self) -> None:
         """Be reachable for the other workers; call it before the first heartbeat."""
@@ -240,7 +238,6 @@ class WorkerStore:
         if self.leads:
             last = ReplicaBatch(member, 0, -1, (MemberLeft(member),))
             self._up.put(self._state.epoch, encode(last))
-        self.on_gone(member)
 
     async def _follow(self, leader: str) -> None:
         """Connect to the leader, unless that is done or it is this worker."""

@@ -153,7 +153,7 @@ def _shown(backend: Backend, view: NodeView | None) -> dict[str, object]:
         "guarded": backend.guarded,
         "state": told.state,
         "slots": view.slots if view is not None else told.slots,
-        "slots_reason": backend.slots_reason,
+        "slots_reason": backend.slots_reason(view.slots_reason if view is not None else ""),
         "in_flight": view.in_flight if view is not None else 0,
         "families": list(told.families),
         "models": list(told.models),

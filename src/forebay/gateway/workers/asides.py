@@ -12,7 +12,6 @@ import msgspec
 from msgspec import Struct
 
 from forebay.nodes.adapters.report import NodeReport
-from forebay.nodes.slot_sharing import FoundSlots, SlotReport
 from forebay.records.keys import KeyTable
 from forebay.records.usage import UsageCounts, UsageKey
 
@@ -38,8 +37,6 @@ class NodeState(Struct, frozen=True):
     """What its guard lets through, where it has one."""
     silent: bool = False
     """Whether that guard has not been heard of for too long."""
-    found: FoundSlots | None = None
-    """Its slots, where the leader finds them."""
 
 
 class NodeNews(Struct, frozen=True, tag=True):
@@ -57,12 +54,6 @@ class ProbeAsked(Struct, frozen=True, tag=True):
     """A worker asks the leader to probe a node that misbehaves."""
 
     node: str
-
-
-class SlotsSeen(Struct, frozen=True, tag=True):
-    """What a worker has seen of the nodes whose slots the leader finds."""
-
-    reports: list[SlotReport]
 
 
 class CountAsked(Struct, frozen=True, tag=True):
@@ -98,9 +89,7 @@ class UsageNews(Struct, frozen=True, tag=True):
     requests: list[str] = []
 
 
-Aside: TypeAlias = (
-    NodeNews | ProbeAsked | SlotsSeen | CountAsked | Counted | ReloadAsked | KeyNews | UsageNews
-)
+Aside: TypeAlias = NodeNews | ProbeAsked | CountAsked | Counted | ReloadAsked | KeyNews | UsageNews
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Aside).decode

@@ -32,7 +32,7 @@ class WorkerChannels:
     ) -> None:
         """`count` returns what this worker has counted, and what it holds."""
         self._asides = Asides(store)
-        self.node_news = NodeNewsChannel(store, self._asides, nodes, guarded, clock)
+        self.node_news = NodeNewsChannel(self._asides, nodes, guarded)
         self.figures = Figures(store, self._asides, count, clock)
         self._store = store
         self._records = records
@@ -43,7 +43,6 @@ class WorkerChannels:
         self._made_keys.on_change.append(self._tell_keys)
         self._asides.take(KeyNews, self._hear_keys)
         store.on_follower = self._tell_newcomer
-        store.on_gone = self.node_news.forget
 
     def _tell_newcomer(self, member: str) -> None:
         self._tell_keys(member)  # first: it answers 503 until it knows them

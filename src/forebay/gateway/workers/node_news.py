@@ -1,52 +1,24 @@
-"""Node states from the leader, for the workers that do not probe nodes themselves.
-
-The leader finds slots for all of them, too: what the others see of answers comes in reports, by
-turns of the event loop.
-"""
+"""Node states from the leader, for the workers that do not probe nodes themselves."""
 
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import TYPE_CHECKING
 
-from forebay.gateway.workers.asides import NodeNews, NodeState, ProbeAsked, SlotsSeen
-from forebay.nodes.slot_sharing import (
-    BrokenOff,
-    FollowedLimit,
-    FoundSlots,
-    LeadingLimit,
-    News,
-    Refused,
-    SlotReport,
-)
+from forebay.gateway.workers.asides import NodeNews, NodeState, ProbeAsked
 from forebay.settings import parse_node
 
 if TYPE_CHECKING:
-    from forebay.clock import TimerHandle, Timers
-    from forebay.coordination.workers.store import WorkerStore
     from forebay.gateway.fleet.guarded_nodes import GuardedNodes
     from forebay.gateway.workers.asides import Asides
     from forebay.nodes.backend import Backend
-    from forebay.nodes.probing import AnyLimit
     from forebay.nodes.registry import Nodes
-
-RECOUNT_S = 1.0
-"""How long the leader may believe that requests run which have ended without an answer."""
 
 
 class NodeNewsChannel:
     """Sends node states while this worker is the leader, and receives them while it is not."""
 
-    def __init__(
-        self,
-        store: WorkerStore,
-        asides: Asides,
-        nodes: Nodes,
-        guarded: GuardedNodes,
-        clock: Timers,
-    ) -> None:
-        self._store = store
+    def __init__(self, asides: Asides, nodes: Nodes, guarded: GuardedNodes) -> None:
         self._asides = asides
         self._nodes = nodes
         self._guarded = guarded
@@ -54,28 +26,20 @@ class NodeNewsChannel:
             str, None
         ] = {}  # names of nodes that the others do not know as they are
         self._probes: dict[str, int] = {}  # of each node, which result was heard last
-        self._clock = clock
-        self._seen: dict[str, list[News]] = {}  # of nodes, since the last report
-        self._in_use: dict[str, int] = {}  # requests at nodes, as the leader knows
-        self._recount: TimerHandle | None = None
         self.heard = asyncio.Event()
         """Set once the leader has told of its nodes."""
         asides.take(NodeNews, self._hear)
         asides.take(ProbeAsked, self._probe)
-        asides.take(SlotsSeen, self._take_reports)
         nodes.probing.asks = False
         nodes.probing.request = self._ask_to_probe
         nodes.probing.on_result = self._note
-        nodes.probing.limit = self._limit
         nodes.on_change = self._note
 
     def lead(self) -> None:
         """Ask the nodes from now on, and tell the others."""
         self._nodes.probing.asks = True
-        self._seen.clear()
         for backend in self._nodes:
             backend.refresh()
-            backend.find_slots()
         self.tell_all("")
 
     # -- as the leader
@@ -102,12 +66,6 @@ class NodeNewsChannel:
             news = NodeNews(states, expected=self._nodes.expected, whole=True)
             self._asides.send(news, member)
 
-    def forget(self, worker: str) -> None:
-        """Know that a worker is gone, and what ran there with it."""
-        for backend in self._nodes:
-            if isinstance(backend.limit, LeadingLimit):
-                backend.limit.forget(worker)
-
     def _ask_to_probe(self, name: str) -> None:
         self._asides.send(ProbeAsked(name))
 
@@ -124,74 +82,9 @@ class NodeNewsChannel:
             backend.guarded,
             backend.heard_slots,
             backend.health.is_silent,
-            self._found(backend),
         )
 
-    def _found(self, backend: Backend) -> FoundSlots | None:
-        limit = backend.limit
-        if not isinstance(limit, LeadingLimit):
-            return None
-        return limit.found(backend.running(), len(self._store.members))
-
-    def _take_reports(self, worker: str, seen: SlotsSeen) -> None:
-        for report in seen.reports:
-            backend = self._nodes.get(report.node)
-            limit = None if backend is None else backend.limit
-            if backend is None or not isinstance(limit, LeadingLimit):
-                continue  # reported before this one led, or the node has a number now
-            if limit.take(worker, report, backend.running()):
-                backend.tell_slots(self._clock.monotonic_s())
-
     # -- as one of the others
-
-    def _limit(self, name: str, known: AnyLimit | None) -> AnyLimit:
-        """Return the limit of a node for this worker, from what it was."""
-        if not self._nodes.probing.asks:
-            if isinstance(known, FollowedLimit):
-                return known
-            limit = FollowedLimit(lambda news: self._pass_on(name, limit, news))
-            return limit
-        if isinstance(known, LeadingLimit):
-            known.forget_all()  # they begin to count anew, too
-            return known
-        leading = LeadingLimit(1 if known is None else known.slots, partial(self._note, name))
-        leading.reason = "" if known is None else known.reason
-        return leading
-
-    def _pass_on(self, name: str, limit: FollowedLimit, news: News) -> None:
-        """Report it in the next turn of the loop, with others; at once what must not wait."""
-        backend = self._nodes.get(name)
-        if backend is None or backend.limit is not limit:
-            return  # it ran at a server that had this name before
-        if not self._seen:
-            asyncio.get_running_loop().call_soon(self._report)
-        self._seen.setdefault(name, []).append(news)
-        if isinstance(news, Refused | BrokenOff):  # to be known before the slot is given away again
-            self._report()
-
-    def _report(self) -> None:
-        """Tell the leader what was seen, and where other numbers run than it knows."""
-        if self._nodes.probing.asks:  # this one leads by now
-            return
-        seen, self._seen = self._seen, {}
-        reports: list[SlotReport] = []
-        for name in {**self._in_use, **seen}:
-            backend = self._nodes.get(name)
-            in_use = 0 if backend is None else backend.running()
-            if name in seen or self._in_use[name] != in_use:
-                reports.append(SlotReport(name, in_use, seen.get(name, [])))
-            self._in_use[name] = in_use
-            if not in_use:
-                del self._in_use[name]
-        if reports:
-            self._asides.send(SlotsSeen(reports))
-        if self._in_use and self._recount is None:
-            at_s = self._clock.monotonic_s() + RECOUNT_S
-            self._recount = self._clock.call_at(at_s, self._report_again)
-
-    def _report_again(self) -> None:
-        self._recount = None
-        self._report()
 
     def _hear(self, _: str, news: NodeNews) -> None:
         if self._nodes.probing.asks:
@@ -206,10 +99,6 @@ class NodeNewsChannel:
             self._nodes.remove(name)
         for state in told.values():
             self._mirror(state)
-        if news.whole:
-            found = (name for name, state in told.items() if state.found)
-            self._in_use = dict.fromkeys(found, 0)  # as far as this leader knows
-            self._report()
         self.heard.set()
 
     def _mirror(self, state: NodeState) -> None:
@@ -219,9 +108,6 @@ class NodeNewsChannel:
             header = self._guarded.header() if state.guarded else b""
             backend = self._nodes.replace(settings, header)
             self._probes.pop(settings.name, None)
-        limit, found = backend.limit, state.found
-        if found and isinstance(limit, FollowedLimit) and limit.follow(found):
-            backend.tell_slots(self._clock.monotonic_s())
         if state.draining != backend.draining:
             (backend.drain if state.draining else backend.resume)()
         if state.guarded:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -10,6 +10,11 @@ from forebay.core.events import Family
 
 ReportedState: TypeAlias = Literal["online", "loading"]
 """What a node can say by itself; `offline` and `draining` are ours to conclude."""
+
+SLOTS_AT_FIRST: Final[Mapping[str, int]] = {"ollama": 1, "vllm": 8}
+SLOTS_ELSE: Final = 4
+"""How many slots an engine of a kind begins with, where it does not say: Ollama runs one request at
+once as it comes, vLLM batches."""
 
 
 class NodeReport(Struct, frozen=True):

@@ -10,7 +10,17 @@ import copy
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from forebay.core.actions import Abort, Action, Audit, Describe, Expire, Reject, Route, Wait
+from forebay.core.actions import (
+    Abort,
+    Action,
+    Audit,
+    Describe,
+    Expire,
+    Reject,
+    Route,
+    SlotsChanged,
+    Wait,
+)
 from forebay.core.events import (
     Arrived,
     Audited,
@@ -330,6 +340,8 @@ class Checker:
                 self._expire(action)
             case Abort():
                 self._abort(action)
+            case SlotsChanged():
+                self._mirror.nodes[action.name].slots = action.slots
             case Describe() | Snapshot() | Audit():
                 self._compare(action)
 
@@ -344,7 +356,7 @@ class Checker:
 
     def _of(self, action: Action) -> SeenTicket:
         """Return the ticket an action is about; acting on one that is over is a mistake."""
-        assert not isinstance(action, Snapshot | Audit)
+        assert not isinstance(action, Snapshot | Audit | SlotsChanged)
         if self._newcomer is not None and self._newcomer.arrived.id == action.id:
             return self._newcomer
         ticket = self._mirror.tickets.get(action.id)
