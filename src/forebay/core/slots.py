@@ -245,9 +245,13 @@ def _search_on(limit: Limit, number: int, now_s: float, *, is_full: bool) -> Non
         last = max(below)
         room = _room(number, paces[number], paces[last], does, last)
         if room is not None:
+            del limit.rounds[number], does[number]
             limit.cap = room
             reason = f"with {number} at once, first bytes came late"
-            _set_home(limit, room, reason, now_s)
+            if room in does:
+                _set_home(limit, room, reason, now_s)
+            else:
+                _set(limit, room, reason, now_s)  # it is measured as well
             return
     told = _gain_told(number, does)
     slots = next_number(does, limit.cap if is_full else max(does))
@@ -341,8 +345,9 @@ def _hold(limit: Limit, samples: list[Sample], now_s: float) -> None:
     room = round(limit.home * (1.0 - waiting))
     if room < limit.home:
         limit.cap = max(1, room)
-        reason = f"with {limit.home} at once, first bytes came late"
+        reason, usual_samples = f"with {limit.home} at once, first bytes came late", limit.reference
         _set_home(limit, limit.cap, reason, now_s)
+        limit.reference = usual_samples  # in which nothing waited
     elif not limit.is_named and not 1.0 / PACE_CHANGE < stretch < PACE_CHANGE:
         limit.phase, limit.cap = "search", limit.ceiling
         slots = limit.home // 2 if stretch > 1.0 else limit.home * 2
