@@ -8,7 +8,7 @@ that take a record first: `fairness` for queues and accounts, `retries`, `lanes`
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from forebay.core.buckets import Bucket
 from forebay.core.options import KeyLimits
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from forebay.core.actions import WhyBetter
     from forebay.core.cache_room import CacheRoom
     from forebay.core.events import Arrived
-    from forebay.core.slots import Limit
     from forebay.core.speeds import Speed
     from forebay.core.states import State
 
+SlotsPhase: TypeAlias = Literal["search", "hold", "higher", "lower"]
 NEVER_S: Final = float("inf")
 NOWHERE: Final[frozenset[str]] = frozenset()
 BROKEN_OFF_MAX: Final = 256  # no node has more slots
@@ -157,6 +157,47 @@ class Lane:
         self.speeds: dict[str, Speed] = {}  # of the nodes that were measured
 
 
+class Sample(NamedTuple):
+    """One request that was answered, or the mean of several."""
+
+    model: str
+    user: str
+    prompt_tokens: int
+    output_tokens: int
+    first_byte_s: float | None
+    ran_s: float
+
+
+class Limit:
+    """What is known of one node's number of slots."""
+
+    __slots__ = (
+        "answers", "cap", "ceiling", "does", "home", "is_named", "is_trial", "phase", "reason",
+        "reference", "refused_s", "rounds", "running", "samples", "since_s", "skip", "slots",
+        "tries_lower",
+    )  # fmt: skip
+
+    def __init__(self, start: int, ceiling: int, *, is_named: bool = False) -> None:
+        self.is_named = is_named
+        self.ceiling = ceiling
+        self.slots = start
+        self.is_trial = False  # whether `slots` was set for a round only, or set back after one
+        self.reason = ""  # why it is what it is, for people; "" before the first change
+        self.phase: SlotsPhase = "hold" if is_named else "search"
+        self.home = self.slots  # the number that holds, while another is tried
+        self.cap = self.ceiling  # of this search
+        self.since_s = 0.0  # when `slots` was set
+        self.refused_s = -NEVER_S  # when a number that was only tried was refused last
+        self.skip = self.slots - 1  # samples of requests that started together
+        self.samples: list[Sample] = []  # of the round at hand, the latest last
+        self.running: list[int] = []  # how many ran at each
+        self.rounds: dict[int, list[Sample]] = {}  # of this search, by number
+        self.reference: list[Sample] = []  # at home, as it was before
+        self.answers = 0  # at home since the last trial
+        self.tries_lower = False
+        self.does: dict[int, float] = {}  # throughput, as the last search found it
+
+
 class Load:
     """A model that was put into memory, and the run that had it loaded."""
 
@@ -181,11 +222,11 @@ class Node:
 
     __slots__ = (
         "away_since_s", "broken_off", "families", "gpu_load", "held", "holds_all", "idle",
-        "idle_at_s", "is_new", "lanes", "leases", "left_at_s", "lent", "limit", "load_is_told",
-        "load_s", "loaded", "loaded_max", "loads", "loads_measured", "models", "name", "on_trial",
-        "prefixes",
-        "ready_at_s", "removed", "rest_until_s", "room", "seq", "shares", "slots", "state",
-        "strikes", "swap_rank", "swap_target", "swap_victim", "used_at", "wake_s",
+        "idle_at_s", "is_new", "lanes", "leases", "left_at_s", "lent", "limit", "limit_kept",
+        "load_is_told", "load_s", "loaded", "loaded_max", "loads", "loads_measured", "models",
+        "name", "on_trial", "prefixes", "ready_at_s", "removed", "rest_until_s", "room", "seq",
+        "shares", "slots", "state", "strikes", "swap_rank", "swap_target", "swap_victim", "used_at",
+        "wake_s",
     )  # fmt: skip
 
     def __init__(self, name: str, seq: int, ranks: int) -> None:
@@ -196,7 +237,8 @@ class Node:
         self.is_new = False  # whether it has never answered
         self.ready_at_s: float | None = None  # while it loads, as far as that is known
         self.slots = 0
-        self.limit: Limit | None = None  # where its number is found; also while another is in force
+        self.limit: Limit | None = None  # how its slots are found; None where they are not
+        self.limit_kept: Limit | None = None  # the same, also while it is told how many it has
         self.gpu_load = 0.0
         self.models: tuple[str, ...] = ()
         self.families: tuple[str, ...] = ()

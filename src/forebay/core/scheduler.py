@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 
     from forebay.core.actions import Action
     from forebay.core.cluster import Reaches
-    from forebay.core.records import Entry, Node
-    from forebay.core.slots import Limit
+    from forebay.core.records import Entry, Limit, Node
     from forebay.core.timers import Due
 
 
@@ -143,7 +142,7 @@ class Scheduler:
         if entry is None or entry.state != "running":
             return
         service_s = book.now_s - entry.since_s
-        running = len(entry.node.leases) + entry.node.lent if entry.node is not None else 0
+        self._learn_slots(entry, event)
         node, charging, tally = book.release(entry), book.charging, book.tally
         if charging.needs_cost:
             charging.settle(entry, node, event.prompt_tokens, event.output_tokens)
@@ -155,7 +154,8 @@ class Scheduler:
             tally.served += 1
         else:
             tally.failed += 1
-        self._learn_outcome(node, entry, event, running)
+        if event.strike or node.strikes:
+            note_outcome(node, entry.arrival.user, event, book.now_s)
         book.end(entry, "finish")
         fill(book, node)
 
@@ -174,28 +174,12 @@ class Scheduler:
         if event.output_tokens >= 0 and (learns or entry.prefix):
             self._learn_tokens(entry, event, service_s)
 
-    def _learn_outcome(
-        self, node: Node, entry: Entry, event: events.Finished, running: int
-    ) -> None:
-        """Take a run as a strike, as a sample of how many run well, or as a time-out."""
-        now_s, ran_s, limit = self._book.now_s, event.ran_s, node.limit
-        if event.strike or node.strikes:
-            note_outcome(node, entry.arrival.user, event, now_s)
-        if limit is None:
-            return
-        if event.ok and ran_s is not None and node.slots == limit.slots:
-            if entry.lent:
-                running = event.most
-            arrival = entry.arrival
-            computed = max(0, arrival.prompt_tokens - entry.cached_tokens)
-            sample = slots.Sample(
-                arrival.model, arrival.user, computed, event.output_tokens, event.first_byte_s,
-                ran_s,
-            )  # fmt: skip
-            slots.finished(limit, sample, now_s - ran_s, running, now_s)
-        elif event.why == "timed_out" and not event.strike:
-            slots.timed_out(limit, entry.since_s, now_s)
-        self._tell_slots(node, limit)
+    def _learn_slots(self, entry: Entry, event: events.Finished | events.Returned) -> None:
+        """Learn from a run that ends how many its node runs well, while it holds its lease."""
+        node = entry.node
+        if node is not None and node.limit is not None:
+            slots.learn(node, entry, event, self._book.now_s)
+            self._tell_slots(node, node.limit)
 
     def _tell_slots(self, node: Node, limit: Limit) -> None:
         """Go by the number that was found; the node is to be filled after it."""
@@ -256,15 +240,13 @@ class Scheduler:
         entry = book.entries.get(event.id)
         if entry is None or entry.state != "running":
             return
-        node, started_s = book.release(entry), entry.since_s
+        self._learn_slots(entry, event)
+        node = book.release(entry)
         entry.joins_load = False
         book.charging.refund_class(entry, node)
         book.tally.returned += 1
         if event.strike:
             add_strike(node, entry.arrival.user, book.now_s)
-        elif event.why == "timed_out" and node.limit is not None:
-            slots.timed_out(node.limit, started_s, book.now_s)
-            self._tell_slots(node, node.limit)
         if event.exclude:
             entry.excluded |= {node.name}
         book.rejoin_queue(entry)
@@ -413,9 +395,8 @@ class Scheduler:
             if rest_s <= BROKEN_OFF_S:
                 rest_s = min(rest_s, NOTICE_S)
         elif node.limit is not None:
-            if slots.is_trying(node.limit):
+            if slots.refused(node.limit, book.now_s):
                 rest_s = min(rest_s, NOTICE_S)
-            slots.refused(node.limit, book.now_s)
             self._tell_slots(node, node.limit)
         elif node.slots > 1:
             node.slots -= 1

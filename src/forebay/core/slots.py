@@ -17,26 +17,31 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 from math import ceil, log
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
+
+from forebay.core.events import Finished
+from forebay.core.records import Limit, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from forebay.core.events import NodeChanged
-
-Phase: TypeAlias = Literal["search", "hold", "higher", "lower"]
+    from forebay.core.events import NodeChanged, Returned
+    from forebay.core.records import Entry, Node
 
 SLOTS_MAX: Final = 256
 """The ceiling where the engine does not name one."""
 POOL_MARK: Final = "#"
-GAIN: Final = 1.2
+GAIN: Final = 1.15
 """What a doubling must give for the next one to be tried."""
 ENOUGH: Final = 0.95
 """Of the best throughput that was measured."""
-ROUND_MIN: Final = 12
-PACE_SAMPLES: Final = 16
+ROUND_MIN: Final = 16
+"""Samples; of a search and of trials half as many as the limit, if that is more."""
+ALONE_ROUNDS: Final = 4
+"""A round of one user among several takes so many times as many samples."""
+TOGETHER_S: Final = 1.0
 PACE_CHANGE: Final = 1.5
 LATE: Final = 2.0
 HOLD: Final = 60
@@ -69,17 +74,6 @@ def split_pools(change: NodeChanged, model_slots: Mapping[str, int]) -> list[Nod
     return [replace(change, models=left, loaded=own), *told]
 
 
-class Sample(NamedTuple):
-    """One request that was answered, or the mean of several."""
-
-    model: str
-    user: str
-    prompt_tokens: int
-    output_tokens: int
-    first_byte_s: float | None
-    ran_s: float
-
-
 class Pace(NamedTuple):
     """How many times as long as requests usually take they took in a round."""
 
@@ -100,34 +94,6 @@ class Pace(NamedTuple):
         return self.share * (self.first - expected) / self.stretch()
 
 
-class Limit:
-    """What is known of one node's number of slots."""
-
-    __slots__ = (
-        "answers", "cap", "ceiling", "does", "home", "is_named", "is_trial", "phase", "reason",
-        "reference", "rounds", "running", "samples", "since_s", "skip", "slots", "tries_lower",
-    )  # fmt: skip
-
-    def __init__(self, start: int, *, is_named: bool = False) -> None:
-        self.is_named = is_named
-        self.ceiling = start if is_named else SLOTS_MAX
-        self.slots = max(1, min(start, self.ceiling))
-        self.is_trial = False  # whether `slots` was set for a round only, or set back after one
-        self.reason = ""  # why it is what it is, for people; "" before the first change
-        self.phase: Phase = "hold" if is_named else "search"
-        self.home = self.slots  # the number that holds, while another is tried
-        self.cap = self.ceiling  # of this search
-        self.since_s = 0.0  # when `slots` was set
-        self.skip = self.slots - 1  # samples of requests that started together
-        self.samples: list[Sample] = []  # of the round at hand, the latest last
-        self.running: list[int] = []  # how many ran at each
-        self.rounds: dict[int, list[Sample]] = {}  # of this search, by number
-        self.reference: list[Sample] = []  # at home, as it was before
-        self.answers = 0  # at home since the last trial
-        self.tries_lower = False
-        self.does: dict[int, float] = {}  # throughput, as the last search found it
-
-
 def changed(limit: Limit | None, event: NodeChanged, now_s: float) -> Limit | None:
     """Return what there is to know of a node's number after it told of itself."""
     kind = event.slots_kind
@@ -136,16 +102,43 @@ def changed(limit: Limit | None, event: NodeChanged, now_s: float) -> Limit | No
     if kind == "fixed":
         return limit  # it may be the single slot of a node that comes back
     if kind == "found":
-        return Limit(event.slots) if limit is None or limit.is_named else limit
-    if limit is None or not limit.is_named or limit.ceiling != event.slots:
-        limit = Limit(event.slots, is_named=True)
+        if limit is None or limit.is_named:
+            limit = Limit(max(1, min(event.slots, SLOTS_MAX)), SLOTS_MAX)
+    elif limit is None or not limit.is_named or limit.ceiling != event.slots:
+        limit = Limit(max(1, event.slots), max(1, event.slots), is_named=True)
         limit.since_s = now_s
         limit.reason = f"the node says that it runs {event.slots} at once"
     return limit
 
 
-def finished(limit: Limit, sample: Sample, started_s: float, running: int, now_s: float) -> None:
-    """Take a run that ended well while so many ran, itself among them."""
+def learn(node: Node, entry: Entry, event: Finished | Returned, now_s: float) -> None:
+    """Take a run that ends and holds its lease still: a sample, or a time-out."""
+    limit = node.limit
+    if limit is None or waited_for_load(node, entry):
+        return
+    if event.why == "timed_out" and not event.strike:
+        timed_out(limit, entry.since_s, now_s)
+    if not isinstance(event, Finished) or not event.ok or event.ran_s is None:
+        return
+    arrival = entry.arrival
+    computed = max(0, arrival.prompt_tokens - entry.cached_tokens)
+    sample = Sample(
+        arrival.model, arrival.user, computed, event.output_tokens, event.first_byte_s, event.ran_s
+    )
+    running = event.most if entry.lent else len(node.leases) + node.lent
+    finished(node, limit, sample, now_s - event.ran_s, running, now_s)
+
+
+def waited_for_load(node: Node, entry: Entry) -> bool:
+    """Say whether a run may have waited for its model: it says nothing then."""
+    load = node.loads.get(entry.queue.lane.model)
+    return entry.joins_load or (load is not None and load.entry is entry)
+
+
+def finished(
+    node: Node, limit: Limit, sample: Sample, started_s: float, running: int, now_s: float
+) -> None:
+    """Take a sample; at the end of a round, decide."""
     if started_s < limit.since_s:
         return
     if running < limit.slots and limit.phase != "search":
@@ -155,7 +148,7 @@ def finished(limit: Limit, sample: Sample, started_s: float, running: int, now_s
         return
     limit.samples.append(sample)
     limit.running.append(min(running, limit.slots))
-    if len(limit.samples) < wanted(limit):
+    if not _is_round(node, limit):
         return
     samples, limit.samples = limit.samples, []
     runs, limit.running = limit.running, []
@@ -173,16 +166,26 @@ def finished(limit: Limit, sample: Sample, started_s: float, running: int, now_s
         _judge(limit, samples, now_s)
 
 
-def wanted(limit: Limit) -> int:
-    """Return how many samples make a round."""
-    if limit.phase == "hold":
-        return PACE_SAMPLES
-    return max(ROUND_MIN, limit.slots // 2)
+def _is_round(node: Node, limit: Limit) -> bool:
+    """Say whether there are enough samples, of at least two users where two are there."""
+    samples = limit.samples
+    count = ROUND_MIN if limit.phase == "hold" else max(ROUND_MIN, limit.slots // 2)
+    if len(samples) < count:
+        return False
+    user = samples[0].user
+    if len(samples) >= ALONE_ROUNDS * count or any(one.user != user for one in samples):
+        return True
+    lanes = (lane for families in node.lanes.values() for lane in families.values())
+    entries = (entry for lane in lanes for entry in lane.running.values())
+    return not any(entry.node is node and entry.user.name != user for entry in entries)
 
 
-def refused(limit: Limit, now_s: float) -> None:
-    """Take a request that the node refused as one too many."""
+def refused(limit: Limit, now_s: float) -> bool:
+    """Take a request refused as one too many; say whether that was to be expected."""
+    if limit.phase in ("search", "higher"):
+        limit.refused_s = now_s  # others that were sent with it are refused as well
     _lower(limit, limit.slots - 1, "the node refused a request as one too many", now_s)
+    return now_s - limit.refused_s < TOGETHER_S
 
 
 def timed_out(limit: Limit, started_s: float, now_s: float) -> None:
@@ -202,11 +205,6 @@ def waits_inside(limit: Limit, waiting: int, running: int, now_s: float) -> None
         noun = "request" if waiting == 1 else "requests"
         slots = max(limit.slots // 2, limit.slots - waiting)
         _lower(limit, slots, f"{waiting} {noun} waited inside the node", now_s)
-
-
-def is_trying(limit: Limit) -> bool:
-    """Say whether a refusal is what was asked for: more run than are known to do well."""
-    return limit.phase in ("search", "higher")
 
 
 def _lower(limit: Limit, slots: int, reason: str, now_s: float) -> None:
@@ -334,7 +332,7 @@ def _gain_told(number: int, does: Mapping[int, float]) -> str:
 def _hold(limit: Limit, samples: list[Sample], now_s: float) -> None:
     """Compare what is answered at home with what it was like before; now and then try another."""
     limit.answers += len(samples)
-    if len(limit.reference) < 2 * PACE_SAMPLES:
+    if len(limit.reference) < 2 * ROUND_MIN:
         limit.reference = limit.reference + samples
         return
     limit.rounds = {limit.home: samples}
@@ -366,7 +364,7 @@ def _try(limit: Limit, samples: list[Sample], now_s: float) -> None:
     step = max(1, home // 8)
     higher, lower = min(limit.ceiling, home + step), max(1, home - step)
     limit.answers = 0
-    limit.reference = [*limit.reference, *samples][-2 * PACE_SAMPLES :]
+    limit.reference = [*limit.reference, *samples][-2 * ROUND_MIN :]
     slots = lower if limit.tries_lower and loses_nothing(limit.does, lower, home) else higher
     limit.tries_lower = not limit.tries_lower
     if slots == home:
