@@ -6,14 +6,6 @@ from forebay.nodes.discovery import Found, discover
 from forebay.nodes.health import FailureKind, NodeHealth
 
 __all__ = [
-    "ADAPTERS",
-    "Adapter",
-    "FailureKind",
-    "Fetch",
-    "Found",
-    "NodeHealth",
-    "NodeReport",
-    "ProbeReply",
-    "detect",
-    "discover",
+    "ADAPTERS", "Adapter", "FailureKind", "Fetch", "Found", "NodeHealth", "NodeReport",
+    "ProbeReply", "detect", "discover",
 ]  # fmt: skip

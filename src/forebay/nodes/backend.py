@@ -213,10 +213,19 @@ class Backend:
         if self.gpu_load is None or self.told.state != "online":
             return
         if self._tells_gpu:
-            self._probe()
+            self.refresh()
         elif not self.guarded and (gpu := await self._gpu.read(self.settings.url)):
-            self.gpu_load = gpu.load
-            self.vram_used_bytes, self.vram_total_bytes = gpu.used_bytes, gpu.total_bytes
+            self._take_gpu(gpu)
+
+    def _take_gpu(self, gpu: GpuReading | None) -> None:
+        self.gpu_load = None if gpu is None else gpu.load
+        self.vram_used_bytes = None if gpu is None else gpu.used_bytes
+        self.vram_total_bytes = None if gpu is None else gpu.total_bytes
+
+    def serves(self, model: str, family: str) -> bool:
+        """Say whether it is up and has the model."""
+        told = self.told
+        return told.state == "online" and model in told.models and family in told.families
 
     def learn_absence(self, route: str, model: str) -> None:
         if len(self.absences) >= ABSENCES_MAX:
@@ -232,10 +241,6 @@ class Backend:
         del self.absences[route, model]
         return False
 
-    def refresh(self) -> None:
-        """Ask the node anew now: something it did does not fit what we know."""
-        self._probe()
-
     # -- for the guard before it, where there is one
 
     def guarded_by(self, token_header: bytes) -> None:
@@ -247,14 +252,8 @@ class Backend:
         """Take a heartbeat: the slots that the guard lets through, the GPU and the cache."""
         self._heard_gpu = gpu
         self.heard_slots = slots
-        load = None
-        if gpu is not None:
-            load = self.gpu_load = gpu.load
-            self.vram_used_bytes, self.vram_total_bytes = gpu.used_bytes, gpu.total_bytes
-        elif not self._tells_gpu:
-            self.gpu_load = self.vram_used_bytes = self.vram_total_bytes = None
-        else:
-            load = self.gpu_load
+        if gpu is not None or not self._tells_gpu:
+            self._take_gpu(gpu)
         if self.health.is_silent:
             self.last_error = ""
         room = UNREAD
@@ -264,7 +263,7 @@ class Backend:
                 self._kv_reading + 1, int(self._clock.utc().timestamp() * 1_000_000)
             )
             room = (-1 if kv_free_tokens is None else kv_free_tokens, self._kv_reading)
-        self._tell(self.health.heard(slots, load, self._clock.monotonic_s(), room))
+        self._tell(self.health.heard(slots, self.gpu_load, self._clock.monotonic_s(), room))
 
     @property
     def kv_free_tokens(self) -> int | None:
@@ -298,7 +297,7 @@ class Backend:
             self.about = other.about
             self.state_since_s, self.slots_changes = other.state_since_s, other.slots_changes
             self._probed.set()
-        self.told = self._with_slots(self.health.changed(self._clock.monotonic_s()))
+        self.told = self.health.changed(self._clock.monotonic_s())
 
     # -- lifecycle
 
@@ -343,10 +342,11 @@ class Backend:
         self._timer = None
         now_s = self._clock.monotonic_s()
         if now_s >= self.health.next_probe_s():
-            self._probe()
+            self.refresh()
         self._tell(self.health.woken(now_s))
 
-    def _probe(self) -> None:
+    def refresh(self) -> None:
+        """Ask the node now; call it when something that it did does not fit what we know."""
         if self._stopped:
             return
         self.health.probe_started(self._clock.monotonic_s())  # one under way puts the next off
@@ -442,7 +442,8 @@ class Backend:
                 self.absences.clear()  # it may come back with other options
                 self.state_since_s = self._clock.monotonic_s()
                 self._say(change)
-            self.told = self._with_slots(change)
+            slots = max(1, change.slots - self._slots_cut) if self._slots_cut else change.slots
+            self.told = replace(change, slots=slots)
             self.slots_most = max(self.slots_most, self.told.slots)
             self._post_told()
         self._arm()
@@ -450,12 +451,6 @@ class Backend:
     def _post_told(self) -> None:
         for event in split_pools(self.told, self.settings.model_slots):
             self._post(event)
-
-    def _with_slots(self, change: NodeChanged) -> NodeChanged:
-        """Take off the slots that it seems not to have now."""
-        if not self._slots_cut:
-            return change
-        return replace(change, slots=max(1, change.slots - self._slots_cut))
 
     def _say(self, change: NodeChanged) -> None:
         """Log a change of state: one line each time, none while it lasts."""

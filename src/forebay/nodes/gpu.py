@@ -88,12 +88,10 @@ class GpuMeter:
         # A driver may fail in any way it likes; nothing is known then, and that is all.
         with contextlib.suppress(Exception):
             reading = self._measure()
-            return None if reading is None else replace(reading, load=_in_scale(reading.load))
+            return (
+                None if reading is None else replace(reading, load=min(1.0, max(0.0, reading.load)))
+            )
         return None
-
-
-def _in_scale(load: float) -> float:
-    return min(1.0, max(0.0, load))
 
 
 def nvml_reading() -> GpuReading | None:

@@ -165,7 +165,7 @@ class NodeHealth:
         """What the core has found, where it has."""
         self._room = UNREAD
         self._models_set = models
-        self._phase: Phase = "new"
+        self.phase: Phase = "new"
         self._report = NodeReport(models=(), families=("openai",), kind="")
         self._failures = 0  # in a row, probes among them
         self._unanswered = 0  # requests among them, whatever probes say meanwhile
@@ -191,10 +191,6 @@ class NodeHealth:
         self._told_s = now_s
 
     @property
-    def phase(self) -> Phase:
-        return self._phase
-
-    @property
     def is_silent(self) -> bool:
         """Say whether the node is out because its guard is not heard of."""
         return self._silent_since_s is not None
@@ -202,18 +198,18 @@ class NodeHealth:
     @property
     def is_steady(self) -> bool:
         """Say whether a request that succeeds is no news: the usual case, once per request."""
-        return self._phase == "online" and not self._failures and not self._errors
+        return self.phase == "online" and not self._failures and not self._errors
 
     @property
     def state(self) -> NodeState:
-        if self.is_silent or self._phase in {"new", "offline"}:
+        if self.is_silent or self.phase in {"new", "offline"}:
             return "offline"
         return self._report.state if self._drained_since_s is None else "draining"
 
     @property
     def is_doubtful(self) -> bool:
         """Say, of a request that has just broken, whether its node may be gone for all."""
-        return self._phase == "offline" or self._failures > 0 or self._breaks_together
+        return self.phase == "offline" or self._failures > 0 or self._breaks_together
 
     def excuses(self, kind: FailureKind, started_s: float) -> bool:
         """Say whether a request that failed has itself to blame: others were answered meanwhile."""
@@ -242,7 +238,7 @@ class NodeHealth:
             models, slots = report.models or known.models, report.slots or known.slots
             report = structs.replace(report, models=models, slots=slots)
         self._report = report
-        if report.state == "online" or self._phase in {"new", "offline"}:
+        if report.state == "online" or self.phase in {"new", "offline"}:
             self._move("probed", now_s)
         self._answer_well()
         self._has_answered = True
@@ -254,7 +250,7 @@ class NodeHealth:
             if model in names and now_s < errors.last_s + ERRORS_KEPT_S
         }
         self._probe_at_s = now_s + self._interval_s()
-        return self._tell(now_s)
+        return self.changed(now_s)
 
     def probe_failed(self, now_s: float) -> NodeChanged | None:
         """Take a probe that found nobody, or nonsense."""
@@ -270,7 +266,7 @@ class NodeHealth:
         One that is `excused` says nothing of the node. A `status` may be the fault of the request,
         so it counts against the model alone, and there only together with those of other users.
         """
-        if self._phase == "offline":
+        if self.phase == "offline":
             return None  # one of many that broke together: it says nothing new
         ask_at_s = max(now_s, self._probe_started_s + PROBE_GAP_S)
         self._probe_at_s = min(self._probe_at_s, ask_at_s)
@@ -305,7 +301,7 @@ class NodeHealth:
         That is no failure. The node is asked once a second when it is ready: by itself it may
         well say that it is healthy, and have many requests come in vain.
         """
-        if self._phase == "offline":
+        if self.phase == "offline":
             return None
         self._report = structs.replace(self._report, state="loading")
         self._measure_load("loading", now_s)
@@ -329,7 +325,7 @@ class NodeHealth:
         self._report = other._report
         self._drained_since_s = other._drained_since_s
         if same_server:
-            self._phase = other._phase
+            self.phase = other.phase
             self._has_answered = other._has_answered
             self._failed_since_s = other._failed_since_s
             self._loading_since_s, self._load_s = other._loading_since_s, other._load_s
@@ -375,10 +371,6 @@ class NodeHealth:
         """Take the passing of time: models whose rest is over may be tried again."""
         return self._tell_if_changed(now_s)
 
-    def changed(self, now_s: float) -> NodeChanged:
-        """Return all that is to be told now; for a core that has not heard of the node yet."""
-        return self._tell(now_s)
-
     def _fail(self, now_s: float, ask_at_s: float) -> None:
         """Count one failure.
 
@@ -387,12 +379,12 @@ class NodeHealth:
         self._failures += 1
         if self._failed_since_s is None:
             self._failed_since_s = now_s
-        was_offline = self._phase == "offline"
+        was_offline = self.phase == "offline"
         in_a_row = max(self._failures, self._unanswered)
         self._move("failed_often" if in_a_row >= FAILURES_MAX else "failed", now_s)
         if was_offline:
             self._offline_tries += 1
-        if self._phase == "offline":
+        if self.phase == "offline":
             self._probe_at_s = now_s + self._interval_s()
         else:
             self._probe_at_s = min(self._probe_at_s, ask_at_s)
@@ -422,11 +414,11 @@ class NodeHealth:
         return max(0.0, self._loading_since_s + self._load_s - now_s)
 
     def _move(self, cause: Cause, now_s: float) -> None:
-        before = self._phase
-        self._phase = TRANSITIONS[before, cause]
-        if self._phase == before:
+        before = self.phase
+        self.phase = TRANSITIONS[before, cause]
+        if self.phase == before:
             return
-        if self._phase == "offline":
+        if self.phase == "offline":
             self._offline_tries = 0
             is_flap = before != "new" and now_s - self._up_since_s < STABLE_S
             self._flaps = self._flaps + 1 if is_flap else 0
@@ -436,13 +428,13 @@ class NodeHealth:
 
     def _interval_s(self) -> float:
         """Return how long to the next probe, from one that has just ended."""
-        if self._phase == "offline":
+        if self.phase == "offline":
             backoff_s = min(PROBE_S, OFFLINE_PROBE_S * 2.0 ** min(self._offline_tries, 8))
             flap_s = min(FLAP_PROBE_S_MAX, OFFLINE_PROBE_S * 2.0 ** min(self._flaps, 8))
             return max(backoff_s, flap_s) * self._spread()
-        if self._phase == "new" or self._report.state == "loading":
+        if self.phase == "new" or self._report.state == "loading":
             return LOADING_PROBE_S
-        return CONFIRM_PROBE_S if self._phase == "half_open" else PROBE_S
+        return CONFIRM_PROBE_S if self.phase == "half_open" else PROBE_S
 
     def _spread(self) -> float:
         """Return 0.75 to 1, another each time, by golden steps from a place of the node's own.
@@ -457,7 +449,7 @@ class NodeHealth:
         return self._models_set or self._report.models
 
     def _slots(self) -> int:
-        if self._phase == "half_open":
+        if self.phase == "half_open":
             return 1
         known, kind = self._report.slots or self.slots_found, self._report.kind
         return self._slots_set or known or (SLOTS_AT_FIRST.get(kind, SLOTS_ELSE) if kind else 1)
@@ -465,12 +457,13 @@ class NodeHealth:
     @property
     def slots_kind(self) -> SlotsKind:
         """Who knows how many slots there are; nobody tries any number before it has come up."""
-        report, is_up = self._report, self._phase == "online"
+        report, is_up = self._report, self.phase == "online"
         if self._slots_set or not (is_up and report.state == "online"):
             return "fixed"
         return "named" if report.slots else "found"
 
-    def _tell(self, now_s: float) -> NodeChanged:
+    def changed(self, now_s: float) -> NodeChanged:
+        """Return all that is to be told now; for a core that has not heard of the node yet."""
         report = self._report
         suspects = [(m, e.rests_until_s > now_s) for m, e in self._errors.items() if e.is_suspect()]
         state = self.state
@@ -497,7 +490,7 @@ class NodeHealth:
 
     def _tell_if_changed(self, now_s: float) -> NodeChanged | None:
         before = self._told
-        now = self._tell(now_s)
+        now = self.changed(now_s)
         if before is not None:  # these pass by themselves, and whoever was told them knows
             before = structs.replace(before, away_s=now.away_s, ready_in_s=now.ready_in_s)
         return None if now == before else now

@@ -14,11 +14,7 @@ class Probing:
     def __init__(self) -> None:
         self.asks = True
         """Whether this process asks the nodes itself."""
-        self.request: Callable[[str], None] = _nobody
+        self.request: Callable[[str], None] = lambda _: None
         """Has the other process probe a node now; what it learns comes later, or never."""
-        self.on_result: Callable[[str], None] = _nobody
+        self.on_result: Callable[[str], None] = lambda _: None
         """Called with the name of a node after a probe that this process made."""
-
-
-def _nobody(_: str) -> None:
-    """There is no other process."""

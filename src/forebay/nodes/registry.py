@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from forebay.core import NodeChanged, NodeRemoved, NodeRested
@@ -28,7 +29,7 @@ SOUGHT, GUARDS = "(sought)", "(guards)"
 NODES_MAX = 1000
 """Each node has timers, connections and labels of its own."""
 
-FULL_NAMES_MAX = 1024
+NAMES_MAX = 1024
 
 
 class Nodes:
@@ -40,7 +41,7 @@ class Nodes:
         self._gpu = GpuMeter()
         self.probing = Probing()
         """Who probes: this process, unless another one does it for several."""
-        self.on_change: Callable[[str], None] = _no_matter
+        self.on_change: Callable[[str], None] = lambda _: None
         """Called with the name of a node that is new, gone, or not as it was."""
         self._reading_gpus: asyncio.Task[None] | None = None
         self._backends: dict[str, Backend] = {}
@@ -54,13 +55,14 @@ class Nodes:
         self._waiting: list[asyncio.Future[None]] = []
         self._leaving: list[ConnectionPool] = []  # of nodes removed while requests ran there
         self.has_absences = False
+        """Whether a node may be known not to have a route."""
         self.several = False
         """Whether there is more than one node."""
-        self._shared_lanes: dict[tuple[str, str], bool] = {}  # whether several have the model
-        """Whether a node may be known not to have a route."""
         self.has_ollama = False
-        self._full_names: dict[str, str] = {}  # as found since a node last told of itself
         """Whether any node is Ollama, whose models have short names."""
+        # As found since a node last told of itself; of names that somebody makes up only some.
+        self.full_name = lru_cache(NAMES_MAX)(self._full_name)
+        self.serve_several = lru_cache(NAMES_MAX)(self._serve_several)
 
     def connect(self, post: Callable[[Event], None]) -> None:
         """Tell the core through this from now on."""
@@ -179,9 +181,9 @@ class Nodes:
             return  # of the node itself the same is told
         self.wake()
         self.has_ollama = any(b.kind == Ollama.kind for b in self._backends.values())
-        self._full_names.clear()
+        self.full_name.cache_clear()
         self.several = len(self._backends) > 1
-        self._shared_lanes.clear()
+        self.serve_several.cache_clear()
         self.on_change(event.name)
 
     def remove(self, name: str) -> bool:
@@ -205,10 +207,8 @@ class Nodes:
 
     async def first_probes(self, limit_s: float) -> None:
         """Wait until every node has been asked once, but not for ever."""
-        waits = [backend.first_probe() for backend in self._backends.values()]
-        if waits:
-            async with asyncio.timeout(limit_s):
-                await asyncio.gather(*waits)
+        async with asyncio.timeout(limit_s):
+            await asyncio.gather(*(backend.first_probe() for backend in self))
 
     def read_gpus(self) -> None:
         """Have the GPUs read anew, for someone who is looking; one round at a time."""
@@ -265,35 +265,21 @@ class Nodes:
     def lacks_route(self, model: str, family: str, route: str) -> bool:
         """Say whether nodes are up that have the model, and none of them has the route."""
         self.has_absences = any(backend.absences for backend in self._backends.values())
-        up = [
-            backend
-            for backend in self._backends.values()
-            if model in backend.told.models
-            and family in backend.told.families
-            and backend.told.state == "online"
-        ]
+        up = [backend for backend in self._backends.values() if backend.serves(model, family)]
         return bool(up) and all(backend.lacks(route, model) for backend in up)
 
-    def serve_several(self, model: str, family: str) -> bool:
+    def _serve_several(self, model: str, family: str) -> bool:
         """Say whether more than one node has the model, up or not."""
-        shared = self._shared_lanes.get((model, family))
-        if shared is None:
-            if len(self._shared_lanes) >= FULL_NAMES_MAX:  # somebody makes them up
-                self._shared_lanes.clear()
-            told = [backend.told for backend in self._backends.values()]
-            shared = sum(model in one.models and family in one.families for one in told) > 1
-            self._shared_lanes[model, family] = shared
-        return shared
+        told = [backend.told for backend in self._backends.values()]
+        return sum(model in one.models and family in one.families for one in told) > 1
 
     def others_have(self, model: str, family: str, but: Sequence[str], route: str = "") -> bool:
         """Say whether a node other than those can serve the model now, as far as is known."""
         return any(
             name not in but
             and not backend.lacks(route, model)
-            and model in backend.told.models
+            and backend.serves(model, family)
             and model not in backend.told.failing
-            and family in backend.told.families
-            and backend.told.state == "online"
             for name, backend in self._backends.items()
         )
 
@@ -335,16 +321,8 @@ class Nodes:
             }
         )
 
-    def full_name(self, model: str) -> str:
+    def _full_name(self, model: str) -> str:
         """Return the model that a short name stands for: Ollama's `gemma3` is `gemma3:latest`."""
-        full = self._full_names.get(model)
-        if full is None:
-            if len(self._full_names) >= FULL_NAMES_MAX:  # somebody makes them up
-                self._full_names.clear()
-            full = self._full_names[model] = self._find_full_name(model)
-        return full
-
-    def _find_full_name(self, model: str) -> str:
         if any(model in backend.told.models for backend in self._backends.values()):
             return model
         full = f"{model}:latest"
@@ -363,10 +341,6 @@ class Nodes:
 def _set(over: asyncio.Future[None]) -> None:
     if not over.done():
         over.set_result(None)
-
-
-def _no_matter(_: str) -> None:
-    """Nobody wants to know."""
 
 
 def _nobody(_: Event) -> None:

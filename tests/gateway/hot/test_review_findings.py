@@ -146,7 +146,7 @@ async def test_a_drained_node_stays_drained_when_its_settings_change(rig: Rig) -
 
 async def test_a_node_that_is_busy_again_and_again_is_cut_to_one_slot(rig: Rig) -> None:
     node = await rig.node(slots=6)
-    gateway = await rig.start(node)
+    gateway = await rig.start(node, nodes=[{"name": "n1", "url": node.url, "slots": 6}])
     backend = gateway.parts.nodes.get("n1")
     assert backend is not None
     told = []

@@ -83,20 +83,20 @@ def _plain(values: Iterable[object]) -> Iterator[str]:
     for value in values:
         # `isprintable` refuses control characters, line breaks and lone surrogates, which would
         # otherwise travel into headers, logs and event streams.
-        if (
-            isinstance(value, str)
-            and 0 < len(value) <= NAME_CHARS_MAX
-            and value.isprintable()
-            and value.strip()
-        ):
+        fits = isinstance(value, str) and 0 < len(value) <= NAME_CHARS_MAX
+        if isinstance(value, str) and fits and value.isprintable() and value.strip():
             yield value
 
 
 def count(value: object) -> int | None:
     """Return a whole number of slots that makes sense, else None."""
+    return _whole(value, 1, SLOTS_MAX)
+
+
+def _whole(value: object, least: int, most: int) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int):
         return None
-    return value if 1 <= value <= SLOTS_MAX else None
+    return value if least <= value <= most else None
 
 
 def metric(reply: ProbeReply, name: bytes) -> int:
@@ -128,16 +128,12 @@ def share(value: object) -> float | None:
 
 def whole_bytes(value: object) -> int | None:
     """Return an amount of memory that makes sense, else None."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        return None
-    return value if 0 <= value <= BYTES_MAX else None
+    return _whole(value, 0, BYTES_MAX)
 
 
 def context_tokens(value: object) -> int | None:
     """Return a context size that makes sense, else None."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        return None
-    return value if 1 <= value <= CONTEXT_TOKENS_MAX else None
+    return _whole(value, 1, CONTEXT_TOKENS_MAX)
 
 
 def contexts(models: list[dict[str, object]], *name_fields: str) -> dict[str, int]:

@@ -84,13 +84,7 @@ def _contexts(props: dict[str, object], models: tuple[str, ...]) -> dict[str, in
 
 def _loaded(models: list[dict[str, object]]) -> tuple[str, ...] | None:
     """Return what a router has in memory; None for a server that holds its one model."""
-    states = [(model, model.get("status")) for model in models]
-    if not any(isinstance(status, dict) for _, status in states):
+    states = [(model, said) for model in models if isinstance(said := model.get("status"), dict)]
+    if not states:
         return None
-    return _names(
-        [
-            model
-            for model, status in states
-            if isinstance(status, dict) and status.get("value") in {"loaded", "sleeping"}
-        ]
-    )
+    return _names([model for model, said in states if said.get("value") in {"loaded", "sleeping"}])

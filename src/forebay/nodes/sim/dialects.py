@@ -6,7 +6,7 @@ and checked in the tests by the real `openai` and `anthropic` clients.
 """
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -29,114 +29,84 @@ class SimAnswer(Struct, frozen=True):
         return "".join(self.words)
 
 
-class Dialect(Protocol):
-    """How one route writes its answers."""
-
-    def whole(self, answer: SimAnswer) -> object: ...
-
-    def opening(self, answer: SimAnswer) -> Iterator[bytes]:
-        """Yield what goes out with the first word."""
-        ...
-
-    def word(self, answer: SimAnswer, word: str) -> bytes: ...
-
-    def closing(self, answer: SimAnswer) -> Iterator[bytes]:
-        """Yield what follows the last word."""
-        ...
-
-
 def event(value: object, name: str = "") -> bytes:
     """Write one server-sent event."""
     head = f"event: {name}\n".encode() if name else b""
     return head + b"data: " + msgspec.json.encode(value) + b"\n\n"
 
 
-def _openai_usage(answer: SimAnswer) -> dict[str, int]:
-    output = len(answer.words)
-    return {
-        "prompt_tokens": answer.prompt_tokens,
-        "completion_tokens": output,
-        "total_tokens": answer.prompt_tokens + output,
-    }
+class _OpenAi:
+    """What the two older routes of OpenAI's have in common."""
+
+    def closing(self, answer: SimAnswer) -> Iterator[bytes]:
+        """Yield the reason, the usage if wanted, and the mark of the end."""
+        yield event(self._chunk(answer, "", self._reason(answer)))
+        if answer.wants_usage:
+            last = {"choices": [], "usage": self._usage(answer)}
+            yield event(self._chunk(answer, "", None) | last)
+        yield b"data: [DONE]\n\n"
+
+    def word(self, answer: SimAnswer, word: str) -> bytes:
+        return event(self._chunk(answer, word, None))
+
+    def _chunk(self, answer: SimAnswer, text: str, reason: str | None) -> dict[str, object]:
+        raise NotImplementedError
+
+    def _body(self, answer: SimAnswer, name: str, kind: str) -> dict[str, object]:
+        # `created` is 0: the engine reads no wall clock, and no client depends on it.
+        return {"id": f"{name}-{answer.id}", "object": kind, "created": 0, "model": answer.model}
+
+    def _usage(self, answer: SimAnswer) -> dict[str, int]:
+        prompt, output = answer.prompt_tokens, len(answer.words)
+        total = prompt + output
+        return {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": total}
+
+    def _reason(self, answer: SimAnswer) -> str:
+        return "length" if answer.is_cut else "stop"
 
 
-class Chat:
+class Chat(_OpenAi):
     """`POST /v1/chat/completions`."""
 
     def whole(self, answer: SimAnswer) -> object:
         """Return a `chat.completion`."""
         message = {"role": "assistant", "content": answer.text}
         choice = {"index": 0, "message": message, "finish_reason": self._reason(answer)}
-        return self._head(answer, "chat.completion") | {
-            "choices": [choice],
-            "usage": _openai_usage(answer),
-        }
+        whole = {"choices": [choice], "usage": self._usage(answer)}
+        return self._head(answer, "chat.completion") | whole
 
     def opening(self, answer: SimAnswer) -> Iterator[bytes]:
         """Yield the chunk that names the role."""
-        yield self._chunk(answer, {"role": "assistant", "content": ""}, None)
+        yield event(self._of_delta(answer, {"role": "assistant", "content": ""}, None))
 
-    def word(self, answer: SimAnswer, word: str) -> bytes:
-        return self._chunk(answer, {"content": word}, None)
+    def _chunk(self, answer: SimAnswer, text: str, reason: str | None) -> dict[str, object]:
+        return self._of_delta(answer, {} if not text else {"content": text}, reason)
 
-    def closing(self, answer: SimAnswer) -> Iterator[bytes]:
-        """Yield the reason, the usage if wanted, and the mark of the end."""
-        yield self._chunk(answer, {}, self._reason(answer))
-        if answer.wants_usage:
-            head = self._head(answer, "chat.completion.chunk")
-            yield event(head | {"choices": [], "usage": _openai_usage(answer)})
-        yield b"data: [DONE]\n\n"
-
-    def _chunk(self, answer: SimAnswer, delta: dict[str, str], reason: str | None) -> bytes:
+    def _of_delta(
+        self, answer: SimAnswer, delta: dict[str, str], reason: str | None
+    ) -> dict[str, object]:
         choice = {"index": 0, "delta": delta, "finish_reason": reason}
-        return event(self._head(answer, "chat.completion.chunk") | {"choices": [choice]})
+        return self._head(answer, "chat.completion.chunk") | {"choices": [choice]}
 
     def _head(self, answer: SimAnswer, kind: str) -> dict[str, object]:
-        # `created` is 0: the engine reads no wall clock, and no client depends on it.
-        return {
-            "id": f"chatcmpl-{answer.id}",
-            "object": kind,
-            "created": 0,
-            "model": answer.model,
-            "system_fingerprint": "forebay-sim",
-        }
-
-    def _reason(self, answer: SimAnswer) -> str:
-        return "length" if answer.is_cut else "stop"
+        return self._body(answer, "chatcmpl", kind) | {"system_fingerprint": "forebay-sim"}
 
 
-class Completion:
+class Completion(_OpenAi):
     """`POST /v1/completions`."""
 
     def whole(self, answer: SimAnswer) -> object:
         """Return a `text_completion`."""
-        reason = "length" if answer.is_cut else "stop"
-        return self._body(answer, answer.text, reason) | {"usage": _openai_usage(answer)}
+        whole = self._chunk(answer, answer.text, self._reason(answer))
+        return whole | {"usage": self._usage(answer)}
 
     def opening(self, answer: SimAnswer) -> Iterator[bytes]:
         """Yield nothing: the first word is the first event."""
         yield from ()
 
-    def word(self, answer: SimAnswer, word: str) -> bytes:
-        return event(self._body(answer, word, None))
-
-    def closing(self, answer: SimAnswer) -> Iterator[bytes]:
-        """Yield the reason, the usage if wanted, and the mark of the end."""
-        yield event(self._body(answer, "", "length" if answer.is_cut else "stop"))
-        if answer.wants_usage:
-            last = self._body(answer, "", None) | {"choices": [], "usage": _openai_usage(answer)}
-            yield event(last)
-        yield b"data: [DONE]\n\n"
-
-    def _body(self, answer: SimAnswer, text: str, reason: str | None) -> dict[str, object]:
+    def _chunk(self, answer: SimAnswer, text: str, reason: str | None) -> dict[str, object]:
         choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": reason}
-        return {
-            "id": f"cmpl-{answer.id}",
-            "object": "text_completion",
-            "created": 0,
-            "model": answer.model,
-            "choices": [choice],
-        }
+        return self._body(answer, "cmpl", "text_completion") | {"choices": [choice]}
 
 
 class Messages:
@@ -270,3 +240,7 @@ class Responses:
 
 def _part(text: str) -> dict[str, object]:
     return {"type": "output_text", "text": text, "annotations": []}
+
+
+Dialect: TypeAlias = Chat | Completion | Messages | Responses
+"""How one route writes its answers: `whole`, or `opening` with the first `word`, and `closing`."""
