@@ -7,6 +7,7 @@ import contextlib
 import logging
 import secrets
 import ssl
+from collections.abc import Mapping
 from math import inf
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -178,6 +179,8 @@ class GuardOptions(Struct, frozen=True, kw_only=True):
     port: int = 7900
     slots: int = 0
     """Requests let through at once; 0 takes what the backend says, and 1 where it does not."""
+    model_slots: Mapping[str, int] = {}
+    """Requests of some models, by pattern, that gateways may send beside these."""
     gateways: tuple[str, ...] = ()
     advertise: str = ""
     """Where gateways reach the guard; "" is the address it listens on."""
@@ -212,7 +215,8 @@ class Guard:
         self.options = options
         self._clock = clock or LoopClock(asyncio.get_running_loop())
         node = parse_node({"url": options.backend, "slots": options.slots})
-        self.slots = Slots(options.slots or 1)
+        self._beside = sum(options.model_slots.values())
+        self.slots = Slots(self._beside + (options.slots or 1))
         self.backend = Backend(
             node, options.api_key or None, self._changed, self._clock, gpu or GpuMeter()
         )
@@ -269,6 +273,7 @@ class Guard:
             "state": self.state,
             "name": self.name,
             "slots": self.slots.size,
+            "model_slots": dict(self.options.model_slots),
             "in_flight": self.slots.in_flight,
             "passed_total": self.slots.taken,
             "refused_total": self.slots.refused,
@@ -302,7 +307,8 @@ class Guard:
             url=self.url,
             instance=self._instance,
             state=self.state,
-            slots=self.slots.size,
+            slots=self.slots.size - self._beside,
+            model_slots=dict(self.options.model_slots),
             in_flight=self.slots.in_flight,
             gpu_load=backend.gpu_load,
             vram_used_bytes=backend.vram_used_bytes,
@@ -392,7 +398,7 @@ class Guard:
         backend = self.backend
         kind = backend.told.slots_kind
         if not self.options.slots and kind != "fixed":
-            self.slots.resize(backend.told.slots if kind == "named" else 1)
+            self.slots.resize(self._beside + (backend.told.slots if kind == "named" else 1))
         state = (backend.told.state, self.slots.size)
         if state != self._announced:  # else probes and heartbeats would cause each other
             self._announced = state

@@ -41,6 +41,8 @@ class GuardHeartbeat(Struct, frozen=True, kw_only=True):
     """Drawn anew whenever a guard starts: tells a restart from two guards of one name."""
     state: GuardState
     slots: Annotated[int, Meta(ge=1, le=10_000)]
+    model_slots: dict[Text, int] = {}
+    """Slots beside these that some models have for themselves, by pattern."""
     in_flight: Annotated[int, Meta(ge=0, le=10_000)] = 0
     gpu_load: Annotated[float, Meta(ge=0, le=1)] | None = None
     vram_used_bytes: Bytes | None = None

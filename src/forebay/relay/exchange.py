@@ -245,8 +245,7 @@ class Exchange(AnswerListener):
             self._take_refusal(head)
 
     def _take_refusal(self, head: AnswerHead) -> None:
-        relay, status = self._relay, head.status
-        retry_after = head.get(b"retry-after")
+        relay, status, retry_after = self._relay, head.status, head.get(b"retry-after")
         if status == 503 and retry_after is None and self._length not in (None, b"0"):
             self.stream_limits = True
             relay.gaps.add(self)  # it may be loading: its words are on their way, or ought to be
@@ -463,14 +462,14 @@ class Exchange(AnswerListener):
     def _node_is_unavailable(self, retry_after: bytes | None) -> None:
         """Keep the place in the queue: a node that is full, or loads its model, has not failed."""
         relay, backend = self._relay, self._backend
+        assert backend is not None
         if says_loading(b"".join(self._pieces)):
             self._leave_node("is loading")
-            if backend is not None and relay.nodes.get(self.node) is backend:
+            if relay.nodes.get(self.node) is backend:
                 backend.loads()
         else:
             self._leave_node("was busy")
-            if backend is not None:
-                relay.rest_node(backend, self.model, retry_after)
+            relay.rest_node(backend, self.model, retry_after)
         self.why = "refused"
         self._go_back(exclude=False)
 

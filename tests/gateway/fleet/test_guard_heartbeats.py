@@ -241,3 +241,17 @@ async def test_a_request_waits_until_the_next_heartbeat_says_that_the_cache_has_
     for client, call in running:
         await call.answer(OK)
         assert (await client.reply()).status == 200
+
+
+async def test_a_guard_lets_through_what_some_models_have_for_themselves(rig: Rig) -> None:
+    node = await rig.node(models=["m", "bge-m3"])
+    await start(rig)
+    guarding = await guard(rig, node, slots=1, model_slots={"bge-*": 2})
+    await until(rig, "g1", "online")
+    shown = (await nodes(rig))["g1"]
+    assert (shown["slots"], shown["slots_reason"]) == (3, "2 of them for bge-* alone")
+    running = [await rig.run(node, model=model) for model in ("m", "bge-m3", "bge-m3")]
+    assert (guarding.slots.in_flight, guarding.slots.size) == (3, 3)
+    for client, call in running:
+        await call.answer(OK)
+        assert (await client.reply()).headers["x-forebay-node"] == "g1"

@@ -12,10 +12,23 @@ from forebay.cli.output.console import fail
 from forebay.cli.serve.start_failures import explain_listen_error
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from forebay.guard.guard import GuardOptions
     from forebay.settings import SettingsError
+
+
+Slots = Annotated[
+    int, typer.Option(min=0, max=10_000, help="Maximum concurrent requests; 0 asks the backend.")
+]
+ModelSlots = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATTERN=N",
+        help="Slots beside these for the models that match only, such as nomic-embed-*=8; may be "
+        "repeated.",
+    ),
+]
 
 
 def node(  # noqa: PLR0913 - Typer reads the options from the signature
@@ -40,10 +53,8 @@ def node(  # noqa: PLR0913 - Typer reads the options from the signature
     token_env: Annotated[
         str, typer.Option(help="Environment variable with the token shared with the gateways.")
     ] = "",
-    slots: Annotated[
-        int,
-        typer.Option(min=0, max=10_000, help="Maximum concurrent requests; 0 asks the backend."),
-    ] = 0,
+    slots: Slots = 0,
+    model_slots: ModelSlots = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 7900,
     api_key_env: Annotated[
@@ -67,6 +78,7 @@ def node(  # noqa: PLR0913 - Typer reads the options from the signature
             host=host,
             port=port,
             slots=slots,
+            model_slots=_model_slots(backend, model_slots or ()),
             gateways=tuple(_root("--gateway", url) for url in gateway or ()),
             advertise=_root("--advertise", advertise) if advertise else "",
             name=name,
@@ -78,6 +90,15 @@ def node(  # noqa: PLR0913 - Typer reads the options from the signature
     except SettingsError as error:
         _fail_for(error)
     _run(_checked(options))
+
+
+def _model_slots(url: str, given: Iterable[str]) -> Mapping[str, int]:
+    """Return the numbers by pattern; raises `SettingsError`."""
+    from forebay.settings import parse_node
+
+    pairs = [text.rpartition("=") for text in given]
+    numbers = {pattern: int(n) if n.isdecimal() else n for pattern, _, n in pairs}
+    return parse_node({"url": url, "model_slots": numbers}).model_slots
 
 
 def _root(option: str, url: str) -> str:

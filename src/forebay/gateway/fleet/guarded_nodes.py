@@ -71,7 +71,8 @@ class GuardedNodes:
         Raises `SettingsError` for an invalid name or URL, and `NotAllowed` for the name of
         another node.
         """
-        settings = parse_node({"name": beat.name, "url": beat.url, "slots": beat.slots})
+        numbers = {"slots": beat.slots, "model_slots": beat.model_slots}
+        settings = parse_node({"name": beat.name, "url": beat.url, **numbers})
         guarded = self._known(beat.name)
         is_new = guarded is None or guarded.beat.instance != beat.instance
         if guarded is None:
@@ -92,6 +93,7 @@ class GuardedNodes:
                     instance=UNKNOWN,
                     state="draining" if backend.draining else "idle",
                     slots=max(1, backend.heard_slots),
+                    model_slots=dict(settings.model_slots),
                 )
                 guarded = self._registered[backend.name] = GuardRegistration(backend, beat)
                 guarded.drained = backend.draining
@@ -135,13 +137,13 @@ class GuardedNodes:
         self, guarded: GuardRegistration, beat: GuardHeartbeat, settings: NodeSettings
     ) -> None:
         """Let a restarted guard keep its name, but refuse a second guard of the same name."""
-        url = guarded.backend.settings.url
-        if settings.url != url:
-            if not guarded.backend.health.is_silent:
-                raise NotAllowed(
-                    f"the guard at {url} is named {beat.name!r} and alive; give this one another "
-                    "--name"
-                )
+        known = guarded.backend.settings
+        url = known.url
+        if settings.url != url and not guarded.backend.health.is_silent:
+            raise NotAllowed(
+                f"the guard at {url} is named {beat.name!r} and alive; give this one another --name"
+            )
+        if (settings.url, settings.model_slots) != (url, known.model_slots):
             guarded.backend = self._nodes.replace(settings, self.header())
         logger.info("guard registered again", extra={"node": beat.name, "url": settings.url})
 

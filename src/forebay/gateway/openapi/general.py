@@ -146,6 +146,10 @@ _FLEET: Final = said(
         "replicas": listed(_REPLICA),
     }),
 )  # fmt: skip
+_MODEL_SLOTS: Final = {
+    "type": "object", "maxProperties": 16,
+    "additionalProperties": {"type": "integer", "minimum": 1, "maximum": 10_000},
+}  # fmt: skip
 _BYTES_OR_NULL: Final = {"type": ["integer", "null"], "minimum": 0, "maximum": 2**60}
 
 _NUMBERS: Final = listed({"type": ["number", "null"]})
@@ -178,6 +182,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
             {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$"}),
         "slots?": said('Requests at once; "auto" (or 0) asks the node, or finds out by trying.',
             {"anyOf": [{"type": "integer", "minimum": 0, "maximum": 10_000}, {"const": "auto"}]}),
+        "model_slots?": said("Slots beside these that some models have for themselves, by pattern.",
+            _MODEL_SLOTS),
         "models?": said("Models it serves; empty asks the node.", listed(TEXT)),
         "connect_seconds?": said("Longest time for a connection to open.",
             {"type": "number", "exclusiveMinimum": 0}),
@@ -322,6 +328,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "state": said("What the guard is doing.", {"enum": list(get_args(GuardState))}),
         "slots": said("Requests that it lets through at once.",
             {"type": "integer", "minimum": 1, "maximum": 10_000}),
+        "model_slots?": said("Slots beside these that some models have for themselves, by pattern.",
+            _MODEL_SLOTS),
         "in_flight?": said("Requests that run there, for whichever gateway.",
             {"type": "integer", "minimum": 0, "maximum": 10_000}),
         "gpu_load?": {"type": ["number", "null"], "minimum": 0, "maximum": 1},
