@@ -300,7 +300,8 @@ def _about_nodes(nodes: Iterable[Backend]) -> Iterable[str]:
         if told.state == "offline":
             offline.setdefault(backend.last_error or "no answer yet", []).append(backend.name)
             continue
-        slots = "finding how many slots" if backend.finds_slots else counted(told.slots, "slot")
+        is_found = told.slots_kind == "found"
+        slots = "finding how many slots" if is_found else counted(told.slots, "slot")
         yield f"  node {backend.name}: {told.state}, {slots}, {counted(len(told.models), 'model')}"
     for why, names in offline.items():
         more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
