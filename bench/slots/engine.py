@@ -19,11 +19,13 @@ from forebay.core import (
     Finished,
     NodeChanged,
     NodeRested,
+    Observed,
     Options,
     Returned,
     Route,
     Scheduler,
     SlotsChanged,
+    Snapshot,
     Ticked,
 )
 
@@ -209,13 +211,19 @@ class Run:
         self._reading, self._writing = Stage(), Stage()
         self._inside: deque[Request] = deque()
         self._waiting: dict[str, Request] = {}
-        self._in_flight = 0
+        self.in_flight = 0
         self._probe_s = PROBE_S
         self._sent = 0
         self.started: list[Request] = []
         self.ended: list[Request] = []
         kind: SlotsKind = "found" if finds else "fixed"
         self._core.handle(NodeChanged("n", slots, (MODEL,), slots_kind=kind), 0.0)
+
+    def told(self) -> int:
+        """Return how many slots the core says that the node has."""
+        (picture,) = self._core.handle(Observed(), self._now_s)
+        assert isinstance(picture, Snapshot)
+        return picture.nodes[0].slots
 
     def serve(self, engine: Engine, requests: int) -> list[Request]:
         """Go on until so many more have been answered, or all; return those."""
@@ -224,7 +232,7 @@ class Run:
             while self._sent < self._clients:
                 self._ask(engine, *self._asked[self._sent])
         while len(self.ended) < first + requests and (
-            self._arrivals is None or self._next or self._waiting or self._in_flight
+            self._arrivals is None or self._next or self._waiting or self.in_flight
         ):
             self._step(engine)
         return self.ended[first:]
@@ -242,7 +250,7 @@ class Run:
         refused: list[str] = []
         for action in self._core.handle(event, self._now_s):
             if isinstance(action, Route):
-                if self._in_flight >= engine.admits:
+                if self.in_flight >= engine.admits:
                     refused.append(action.id)
                 else:
                     self._start(engine, self._waiting.pop(action.id))
@@ -256,7 +264,7 @@ class Run:
     def _start(self, engine: Engine, request: Request) -> None:
         request.started_s = self._now_s
         self.started.append(request)
-        self._in_flight += 1
+        self.in_flight += 1
         self._inside.append(request)
         self._run(engine)
 
@@ -317,7 +325,7 @@ class Run:
 
     def _end(self, engine: Engine, request: Request) -> None:
         request.ended_s, request.slots = self._now_s, self.slots
-        self._in_flight -= 1
+        self.in_flight -= 1
         self.ended.append(request)
         self._run(engine)
         event = Finished(

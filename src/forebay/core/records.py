@@ -172,9 +172,9 @@ class Limit:
     """What is known of one node's number of slots."""
 
     __slots__ = (
-        "answers", "cap", "ceiling", "does", "home", "is_named", "is_trial", "phase", "reason",
-        "reference", "refused_s", "rounds", "running", "samples", "since_s", "skip", "slots",
-        "tries_lower",
+        "answers", "cap", "ceiling", "does", "falls", "home", "is_named", "is_trial", "models",
+        "others", "phase", "reason", "reference", "refused_s", "rounds", "running", "samples",
+        "since_s", "skip", "slots", "tries_lower",
     )  # fmt: skip
 
     def __init__(self, start: int, ceiling: int, *, is_named: bool = False) -> None:
@@ -186,6 +186,7 @@ class Limit:
         self.phase: SlotsPhase = "hold" if is_named else "search"
         self.home = self.slots  # the number that holds, while another is tried
         self.cap = self.ceiling  # of this search
+        self.falls = False  # whether it tries fewer first, because requests became slower
         self.since_s = 0.0  # when `slots` was set
         self.refused_s = -NEVER_S  # when a number that was only tried was refused last
         self.skip = self.slots - 1  # samples of requests that started together
@@ -193,6 +194,8 @@ class Limit:
         self.running: list[int] = []  # how many ran at each
         self.rounds: dict[int, list[Sample]] = {}  # of this search, by number
         self.reference: list[Sample] = []  # at home, as it was before
+        self.models: dict[str, None] = {}  # of these; empty before there are any
+        self.others = 0  # samples of other models since
         self.answers = 0  # at home since the last trial
         self.tries_lower = False
         self.does: dict[int, float] = {}  # throughput, as the last search found it

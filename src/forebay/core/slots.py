@@ -35,16 +35,35 @@ SLOTS_MAX: Final = 256
 POOL_MARK: Final = "#"
 GAIN: Final = 1.15
 """What a doubling must give for the next one to be tried."""
+DOUBT: Final = 0.2
+"""Of that (as a logarithm): so near to it, one more round is measured."""
 ENOUGH: Final = 0.95
 """Of the best throughput that was measured."""
 ROUND_MIN: Final = 16
 """Samples; of a search and of trials half as many as the limit, if that is more."""
 ALONE_ROUNDS: Final = 4
 """A round of one user among several takes so many times as many samples."""
+APART: Final = 1.6
+"""Numbers so far apart may have a better one between them."""
+EVEN: Final = 0.75
+"""Where fewer run than may, but never less than this share of the usual, there are no more."""
+OTHERS_MAX: Final = 64
+"""After so many samples of models that were not there before, all is measured anew."""
 TOGETHER_S: Final = 1.0
+"""What is refused so soon after another was sent with it."""
 PACE_CHANGE: Final = 1.5
+"""So many times as long or short, and the search begins anew."""
 LATE: Final = 2.0
+"""First bytes that take so many times as long as usual, at the same pace of tokens, are late."""
+SURPLUS: Final = 0.9
+"""Of what seems to wait in a round of more, what comes off: some of it began together."""
 HOLD: Final = 60
+"""Answers for each slot, at the limit, before another number is tried."""
+FOLLOWS: Final = 0.5
+"""Of the rise, what a trial of more must gain for the limit to follow."""
+GAINS_ALL: Final = 0.7
+"""With that, the search goes on."""
+SAME: Final = 0.02
 TIMEOUT_FACTOR: Final = 0.75
 OUTPUT_COST: Final = 16.0
 """Prompt tokens that cost as much as one output token, where only their sum is measured."""
@@ -125,7 +144,11 @@ def learn(node: Node, entry: Entry, event: Finished | Returned, now_s: float) ->
     sample = Sample(
         arrival.model, arrival.user, computed, event.output_tokens, event.first_byte_s, event.ran_s
     )
-    running = event.most if entry.lent else len(node.leases) + node.lent
+    running = len(node.leases) + node.lent
+    if entry.lent:
+        if event.most < limit.slots:
+            return  # how many others run is not known
+        running = event.most
     finished(node, limit, sample, now_s - event.ran_s, running, now_s)
 
 
@@ -146,6 +169,9 @@ def finished(
     if limit.skip > 0:
         limit.skip -= 1
         return
+    if limit.models and sample.model not in limit.models:
+        _note_other(limit)
+        return
     limit.samples.append(sample)
     limit.running.append(min(running, limit.slots))
     if not _is_round(node, limit):
@@ -153,23 +179,39 @@ def finished(
     samples, limit.samples = limit.samples, []
     runs, limit.running = limit.running, []
     if limit.phase == "search":
-        number = sorted(runs)[len(runs) // 2]
-        is_full = number == limit.slots
-        if is_full or number > max(limit.rounds, default=0):
-            limit.rounds[number] = samples
-            _search_on(limit, number, now_s, is_full=is_full)
-        else:
-            _search_on(limit, max(limit.rounds), now_s, is_full=False)
+        _end_round(limit, samples, runs, now_s)
     elif limit.phase == "hold":
         _hold(limit, samples, now_s)
     else:
         _judge(limit, samples, now_s)
 
 
+def _note_other(limit: Limit) -> None:
+    """Count one of a model that nothing is known of; with many of them, begin anew."""
+    limit.others += 1
+    if limit.others >= OTHERS_MAX:
+        limit.reference, limit.rounds, limit.samples, limit.running = [], {}, [], []
+        limit.models, limit.others = {}, 0
+
+
+def _end_round(limit: Limit, samples: list[Sample], runs: list[int], now_s: float) -> None:
+    """Take a round of a search, at the number that ran: there may be no more than these."""
+    number = sorted(runs)[len(runs) // 2]
+    is_full = number == limit.slots
+    if not is_full and min(runs) < EVEN * number:
+        return  # now and then fewer: that says nothing
+    limit.models = limit.models or {one.model: None for one in samples}
+    if is_full or number > max(limit.rounds, default=0):
+        limit.rounds[number] = limit.rounds.get(number, []) + samples
+    else:
+        number = max(limit.rounds)
+    _search_on(limit, number, now_s, is_full=is_full)
+
+
 def _is_round(node: Node, limit: Limit) -> bool:
     """Say whether there are enough samples, of at least two users where two are there."""
     samples = limit.samples
-    count = ROUND_MIN if limit.phase == "hold" else max(ROUND_MIN, limit.slots // 2)
+    count = _round_size(limit)
     if len(samples) < count:
         return False
     user = samples[0].user
@@ -178,6 +220,10 @@ def _is_round(node: Node, limit: Limit) -> bool:
     lanes = (lane for families in node.lanes.values() for lane in families.values())
     entries = (entry for lane in lanes for entry in lane.running.values())
     return not any(entry.node is node and entry.user.name != user for entry in entries)
+
+
+def _round_size(limit: Limit) -> int:
+    return ROUND_MIN if limit.phase == "hold" else max(ROUND_MIN, limit.slots // 2)
 
 
 def refused(limit: Limit, now_s: float) -> bool:
@@ -227,9 +273,9 @@ def _set(limit: Limit, slots: int, reason: str, now_s: float) -> None:
 
 def _set_home(limit: Limit, slots: int, reason: str, now_s: float) -> None:
     if slots != limit.home or limit.phase == "search":
-        limit.reference = []
+        limit.reference, limit.models = [], {}
     limit.phase, limit.home = "hold", slots
-    limit.answers = 0
+    limit.answers, limit.falls = 0, False
     limit.rounds = {}
     _set(limit, slots, reason, now_s)
 
@@ -245,14 +291,18 @@ def _search_on(limit: Limit, number: int, now_s: float, *, is_full: bool) -> Non
         if room is not None:
             del limit.rounds[number], does[number]
             limit.cap = room
-            reason = f"with {number} at once, first bytes came late"
-            if room in does:
-                _set_home(limit, room, reason, now_s)
-            else:
-                _set(limit, room, reason, now_s)  # it is measured as well
-            return
+            if room not in does:  # it is measured as well
+                _set(limit, room, f"with {number} at once, first bytes came late", now_s)
+                return
+            number = room
+    if is_full and in_doubt(does) and len(limit.rounds[number]) < 2 * _round_size(limit):
+        return  # one more round
     told = _gain_told(number, does)
-    slots = next_number(does, limit.cap if is_full else max(does))
+    cap = limit.cap if is_full else max(does)
+    slots = next_number(does, max(does) if limit.falls else cap)
+    if slots is None and limit.falls:
+        limit.falls = False
+        slots = next_number(does, cap)
     if slots is not None:
         _set(limit, slots, told, now_s)
     elif is_full or not rises(does):
@@ -262,7 +312,7 @@ def _search_on(limit: Limit, number: int, now_s: float, *, is_full: bool) -> Non
 
 def _room(number: int, pace: Pace, usual: Pace, does: Mapping[int, float], last: int) -> int | None:
     """Return how many do not wait inside, by Little's law; None where none seem to wait."""
-    room = round(number * (1.0 - pace.waiting(usual)))
+    room = round(number * (1.0 - SURPLUS * pace.waiting(usual)))
     if room >= number or does[last] * max(1.0, room / last) < 0.9 * does[number]:
         return None
     return max(1, room)
@@ -278,10 +328,22 @@ def next_number(does: Mapping[int, float], cap: int) -> int | None:
     if low > 1 and does[low] >= ENOUGH * most:
         return low // 2
     best = max(tried, key=lambda slots: does[slots])
-    middle = best * 3 // 4
-    if does[top] < ENOUGH * most and middle > max((n for n in tried if n < best), default=best):
-        return middle
-    return None
+    if does[top] >= ENOUGH * most:
+        return None
+    below = max((slots for slots in tried if slots < best), default=best)
+    above = min(slots for slots in tried if slots > best)
+    if does[below] > does[above]:
+        below, above = below, best
+    else:
+        below, above = best, above
+    between = (below + above) // 2
+    return between if between > below and above > APART * below else None
+
+
+def in_doubt(does: Mapping[int, float]) -> bool:
+    """Say whether it may be by chance that the most that was tried seems to rise, or not to."""
+    *_, last, top = (0, *sorted(does))
+    return last > 0 and abs(log(does[top] / does[last] / GAIN)) < DOUBT
 
 
 def rises(does: Mapping[int, float]) -> bool:
@@ -298,7 +360,7 @@ def good_enough(does: Mapping[int, float]) -> int:
     least, below = ENOUGH * max(does.values()), 0
     for slots in sorted(does):
         if does[slots] >= least:
-            if not below or does[slots] <= does[below]:
+            if not below or does[slots] <= does[below] or slots <= APART * below:
                 return slots
             steep = log(does[slots] / does[below]) / log(slots / below)
             least = max(least, 0.98 * does[slots])
@@ -334,8 +396,8 @@ def _hold(limit: Limit, samples: list[Sample], now_s: float) -> None:
     limit.answers += len(samples)
     if len(limit.reference) < 2 * ROUND_MIN:
         limit.reference = limit.reference + samples
+        limit.models = {one.model: None for one in limit.reference}
         return
-    limit.rounds = {limit.home: samples}
     paces = measure({0: limit.reference, 1: samples})
     usual, pace = paces[0], paces[1]
     stretch = pace.stretch() / usual.stretch()
@@ -343,12 +405,12 @@ def _hold(limit: Limit, samples: list[Sample], now_s: float) -> None:
     room = round(limit.home * (1.0 - waiting))
     if room < limit.home:
         limit.cap = max(1, room)
-        reason, usual_samples = f"with {limit.home} at once, first bytes came late", limit.reference
-        _set_home(limit, limit.cap, reason, now_s)
-        limit.reference = usual_samples  # in which nothing waited
+        kept = limit.reference, limit.models  # in which nothing waited
+        _set_home(limit, limit.cap, f"with {limit.home} at once, first bytes came late", now_s)
+        limit.reference, limit.models = kept
     elif not limit.is_named and not 1.0 / PACE_CHANGE < stretch < PACE_CHANGE:
-        limit.phase, limit.cap = "search", limit.ceiling
-        slots = limit.home // 2 if stretch > 1.0 else limit.home * 2
+        limit.phase, limit.cap, limit.falls = "search", limit.ceiling, stretch > 1.0
+        slots = limit.home // 2 if limit.falls else limit.home * 2
         _set(limit, max(1, min(limit.cap, slots)), _pace_told(stretch), now_s)
     elif limit.answers >= HOLD * limit.home:
         _try(limit, samples, now_s)
@@ -380,17 +442,14 @@ def _judge(limit: Limit, samples: list[Sample], now_s: float) -> None:
     paces = measure({limit.home: limit.reference, tried: samples})
     does = {slots: slots / pace.stretch() for slots, pace in paces.items()}
     told = _gain_told(tried, does)
-    gain, rise = log(does[tried] / does[limit.home]), log(tried / limit.home)
     home = limit.home
-    if tried > home and gain > 0.5 * rise:
-        limit.reference = samples
-        if gain > 0.7 * rise:
-            limit.rounds = {home: limit.reference, tried: samples}
-            limit.phase, limit.cap = "search", limit.ceiling
-            _set(limit, min(limit.cap, 2 * tried), told, now_s)
-            return
-        _set_home(limit, tried, told, now_s)
-    elif tried < home and gain > -0.02:
+    gain, rise = log(does[tried] / does[home]), log(tried / home)
+    least = FOLLOWS * rise if tried > home and not limit.is_named else -SAME
+    if tried > home and gain > GAINS_ALL * rise and tried < limit.ceiling:
+        limit.rounds = {home: limit.reference, tried: samples}
+        limit.phase, limit.cap = "search", limit.ceiling
+        _set(limit, min(limit.cap, 2 * tried), told, now_s)
+    elif gain > least:
         _set_home(limit, tried, told, now_s)
     else:
         _set_home(limit, home, told, now_s)
