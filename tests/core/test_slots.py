@@ -30,8 +30,9 @@ from forebay.core import (
     SlotsChanged,
 )
 from forebay.core.events import Arrived
+from forebay.core.pools import split_pools
 from forebay.core.records import Sample
-from forebay.core.slots import SLOTS_MAX, good_enough, measure, next_number, split_pools
+from forebay.core.slots import SLOTS_MAX, good_enough, measure, next_number
 
 from .rig import Rig
 

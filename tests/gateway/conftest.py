@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
-from forebay.core.slots import split_pools
+from forebay.core.pools import split_pools
 from forebay.gateway.gateway import Gateway
 from forebay.jobs.idle import slot_runner
 from forebay.settings import Settings

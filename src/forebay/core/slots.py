@@ -7,19 +7,12 @@ is `fixed` or `lent` (see `SlotsKind`). `Node.slots` is the number in force. The
 may change `Limit.slots`; where it did, the scheduler sets `Node.slots` and tells it by
 `SlotsChanged`, with a reason in words. What is lent is filled by another core, to which the node is
 of the kind `lent`: it changes nothing, and tells in sums what ran (`Finished.count`, `most`).
-
-**Pools.** `nodes.model_slots` gives some models slots of their own. To the core such a pool is a
-node of its own, with a fixed number: `split_pools` makes the events. Whoever starts a request knows
-by the name of the pool which node to send it to.
 """
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
 from math import ceil, log
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
-
-from msgspec.structs import replace
 
 from forebay.core.events import Finished
 from forebay.core.records import Limit, Sample
@@ -32,7 +25,6 @@ if TYPE_CHECKING:
 
 SLOTS_MAX: Final = 256
 """The ceiling where the engine does not name one."""
-POOL_MARK: Final = "#"
 GAIN: Final = 1.15
 """What a doubling must give for the next one to be tried."""
 DOUBT: Final = 0.2
@@ -68,29 +60,6 @@ TIMEOUT_FACTOR: Final = 0.75
 OUTPUT_COST: Final = 16.0
 """Prompt tokens that cost as much as one output token, where only their sum is measured."""
 TINY: Final = 1e-6
-
-
-def pool_name(node: str, pattern: str) -> str:
-    """Return what the core knows a pool of a node by."""
-    return f"{node}{POOL_MARK}{pattern}"
-
-
-def split_pools(change: NodeChanged, model_slots: Mapping[str, int]) -> list[NodeChanged]:
-    """Return what is to be told of a node and then of each of its pools: same length every time.
-
-    A model belongs to the first pattern that matches it. Pools take no part in model turns.
-    """
-    left, told = change.models, []
-    for pattern, slots in model_slots.items():
-        here = tuple(model for model in left if fnmatchcase(model, pattern))
-        left = tuple(model for model in left if model not in here)
-        pool = replace(change, name=pool_name(change.name, pattern), models=here, loaded=None)
-        told.append(replace(pool, slots=slots, slots_kind="fixed"))
-    if not told:
-        return [change]
-    loaded = change.loaded
-    own = loaded and tuple(model for model in loaded if model in left)
-    return [replace(change, models=left, loaded=own), *told]
 
 
 class Pace(NamedTuple):

@@ -18,7 +18,8 @@ from msgspec.structs import replace
 
 from forebay.core import NodeRemoved, NodeRested
 from forebay.core.nodes import is_excused, new_excuses
-from forebay.core.slots import SLOTS_MAX, pool_name, split_pools
+from forebay.core.pools import pool_name, split_pools
+from forebay.core.slots import SLOTS_MAX
 from forebay.errors import BackendFailed
 from forebay.nodes.adapters.detection import ADAPTERS, detect
 from forebay.nodes.adapters.lm_studio import LmStudio

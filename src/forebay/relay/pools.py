@@ -1,6 +1,6 @@
 """Pools of slots, which some models have for themselves on a node, shown as a part of that node.
 
-To the core each is a node of its own (`forebay.core.slots`).
+To the core each is a node of its own (`forebay.core.pools`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from forebay.core.slots import POOL_MARK
+from forebay.core.pools import POOL_MARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
