@@ -322,6 +322,7 @@ FLAGS: dict[str, dict[str, Flag]] = {
         "--name": Flag("gpu7", "a b", reaches=("name", "gpu7")),
         "--token-env": Flag("A_KEY", "NO_SUCH_VARIABLE", reaches=("token", "sk-a-0123456789")),
         "--slots": Flag("2", "-1", reaches=("slots", 2)),
+        "--model-slots": Flag("bge-*=2", "bge-*", reaches=("model_slots", {"bge-*": 2})),
         "--host": Flag("127.0.0.2", ANYTHING, reaches=("host", "127.0.0.2")),
         "--port": Flag("7", "65536", "node --backend http://127.0.0.1:9", reaches=("port", 7)),
         "--api-key-env": Flag("A_KEY", "NO_SUCH_VARIABLE", reaches=("api_key", "sk-a-0123456789")),

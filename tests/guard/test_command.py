@@ -53,7 +53,7 @@ async def test_the_command_guards_until_it_is_told_to_stop_and_lets_a_stream_fin
         (["--backend", "http://b:1", "--gateway", "http://g:1"], ["needs --token-env"]),
         (["--backend", "http://b:1", "--token-env", "UNSET_HERE"], ["UNSET_HERE is not set"]),
         (["--backend", "http://b:1", "--name", "a b"], ["--name a b", "plain name"]),
-        (["--backend", "http://b:1", "--model-slots", "bge-*=x"], ["model_slots"]),
+        (["--backend", "http://b:1", "--model-slots", "bge-*=x"], ["--model-slots bge-*=x"]),
         (
             ["--backend", "http://b:1", "--gateway", "http://gw1:7800", "--token-env", "PATH"],
             ["cannot reach 127.0.0.1", "--host 0.0.0.0 --advertise"],

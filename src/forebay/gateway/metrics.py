@@ -186,11 +186,7 @@ class Metrics:
             "forebay_node_slots_changes_total",
             "How often this gateway changed the number of slots it found by trying.",
             "node",
-            {
-                backend.name: backend.slots_changes
-                for backend in self._nodes
-                if backend.slots_changes
-            },
+            {one.name: one.slots_changes for one in self._nodes if one.settings.slots == "auto"},
         )
         yield _gauges(
             "forebay_node_up",

@@ -93,12 +93,18 @@ def node(  # noqa: PLR0913 - Typer reads the options from the signature
 
 
 def _model_slots(url: str, given: Iterable[str]) -> Mapping[str, int]:
-    """Return the numbers by pattern; raises `SettingsError`."""
-    from forebay.settings import parse_node
+    """Return the numbers by pattern, or end the command with what is wrong with one of them."""
+    from forebay.settings import SettingsError, parse_node
 
-    pairs = [text.rpartition("=") for text in given]
-    numbers = {pattern: int(n) if n.isdecimal() else n for pattern, _, n in pairs}
-    return parse_node({"url": url, "model_slots": numbers}).model_slots
+    numbers: dict[str, int] = {}
+    for text in given:
+        pattern, _, number = text.rpartition("=")
+        try:
+            told = {pattern: int(number) if number.isdecimal() else number}
+            numbers.update(parse_node({"url": url, "model_slots": told}).model_slots)
+        except SettingsError:
+            fail(f"--model-slots {text}: write PATTERN=N, such as nomic-embed-*=8.", code=USAGE)
+    return numbers
 
 
 def _root(option: str, url: str) -> str:
