@@ -162,7 +162,8 @@ def test_what_requests_cost_is_learned_for_each_model_and_size() -> None:
     def sample(model: str, prompt: int, output: int, slower: float) -> Sample:
         first_s, rest_s = 0.1 + 0.001 * prompt, 0.02 * output
         factor = slower * (5.0 if model == "large" else 1.0)
-        return Sample(model, "u", prompt, output, factor * first_s, factor * (first_s + rest_s))
+        times_s = factor * first_s, factor * (first_s + rest_s)
+        return Sample(model, "u", prompt, output, *times_s, running=4)
 
     sizes = [(100 + 37 * n % 900, 10 + 13 * n % 90) for n in range(16)]
     kinds = ["large" if n % 3 else "small" for n in range(16)]
@@ -260,7 +261,7 @@ def test_what_waits_inside_by_the_engines_own_count_comes_off_once() -> None:
     core = Slots(8)
     core.ask(8)
     core.note(core.give(NodeRested("n", 0.0, waiting=3)))
-    assert (core.slots, core.reason) == (5, "3 requests waited inside the node")
+    assert (core.slots, core.reason) == (5, "3 of the requests waited inside the node")
     core.note(core.give(NodeRested("n", 0.0, waiting=3)))  # the same: eight are still there
     assert core.slots == 5
 

@@ -171,7 +171,7 @@ def update(node: Node, event: NodeChanged, now_s: float) -> None:
     node.away_since_s = now_s - event.away_s
     node.is_new = event.is_new
     node.ready_at_s = None if event.ready_in_s is None else now_s + event.ready_in_s
-    node.limit_kept = slots.changed(node.limit_kept, event, now_s)
+    node.limit_kept = slots.changed(node.limit_kept, event)
     node.limit = node.limit_kept if event.slots_kind in ("found", "named") else None
     node.slots = max(0, event.slots) if node.limit is None else node.limit.slots
     node.gpu_load = event.gpu_load

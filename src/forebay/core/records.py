@@ -166,6 +166,8 @@ class Sample(NamedTuple):
     output_tokens: int
     first_byte_s: float | None
     ran_s: float
+    running: int
+    """How many ran with it, itself among them."""
 
 
 class Limit:
@@ -173,8 +175,8 @@ class Limit:
 
     __slots__ = (
         "answers", "cap", "ceiling", "does", "falls", "home", "is_named", "is_trial", "models",
-        "others", "phase", "reason", "reference", "refused_s", "rounds", "running", "samples",
-        "since_s", "skip", "slots", "tries_lower",
+        "others", "phase", "reason", "reference", "refused_s", "rounds", "samples", "since_s",
+        "skip", "slots", "tries_lower",
     )  # fmt: skip
 
     def __init__(self, start: int, ceiling: int, *, is_named: bool = False) -> None:
@@ -191,7 +193,6 @@ class Limit:
         self.refused_s = -NEVER_S  # when a number that was only tried was refused last
         self.skip = self.slots - 1  # samples of requests that started together
         self.samples: list[Sample] = []  # of the round at hand, the latest last
-        self.running: list[int] = []  # how many ran at each
         self.rounds: dict[int, list[Sample]] = {}  # of this search, by number
         self.reference: list[Sample] = []  # at home, as it was before
         self.models: dict[str, None] = {}  # of these; empty before there are any

@@ -11,7 +11,8 @@ of the kind `lent`: it changes nothing, and tells in sums what ran (`Finished.co
 
 from __future__ import annotations
 
-from math import ceil, log
+from itertools import pairwise
+from math import ceil, exp, log
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from forebay.core.events import Finished
@@ -27,14 +28,16 @@ SLOTS_MAX: Final = 256
 """The ceiling where the engine does not name one."""
 GAIN: Final = 1.15
 """What a doubling must give for the next one to be tried."""
-DOUBT: Final = 0.2
-"""Of that (as a logarithm): so near to it, one more round is measured."""
+BY_CHANCE: Final = 0.2
+"""A logarithm; what is so near to that is measured for one more round."""
 ENOUGH: Final = 0.95
 """Of the best throughput that was measured."""
 ROUND_MIN: Final = 16
 """Samples; of a search and of trials half as many as the limit, if that is more."""
 ALONE_ROUNDS: Final = 4
 """A round of one user among several takes so many times as many samples."""
+TRIED: Final = 0.8
+"""Of the best throughput; with that, 2 and 4 at once are tried in any case."""
 APART: Final = 1.6
 """Numbers so far apart may have a better one between them."""
 EVEN: Final = 0.75
@@ -49,6 +52,7 @@ LATE: Final = 2.0
 """First bytes that take so many times as long as usual, at the same pace of tokens, are late."""
 SURPLUS: Final = 0.9
 """Of what seems to wait in a round of more, what comes off: some of it began together."""
+QUEUES: Final = 0.9
 HOLD: Final = 60
 """Answers for each slot, at the limit, before another number is tried."""
 FOLLOWS: Final = 0.5
@@ -56,6 +60,10 @@ FOLLOWS: Final = 0.5
 GAINS_ALL: Final = 0.7
 """With that, the search goes on."""
 SAME: Final = 0.02
+"""A difference in throughput that is none."""
+FLAT: Final = 0.85
+"""Of the best throughput, what the next number below that was measured must have for a trial of
+fewer: else they lose something."""
 TIMEOUT_FACTOR: Final = 0.75
 OUTPUT_COST: Final = 16.0
 """Prompt tokens that cost as much as one output token, where only their sum is measured."""
@@ -82,19 +90,16 @@ class Pace(NamedTuple):
         return self.share * (self.first - expected) / self.stretch()
 
 
-def changed(limit: Limit | None, event: NodeChanged, now_s: float) -> Limit | None:
+def changed(limit: Limit | None, event: NodeChanged) -> Limit | None:
     """Return what there is to know of a node's number after it told of itself."""
     kind = event.slots_kind
-    if kind == "lent":
-        return None
-    if kind == "fixed":
+    if kind in ("fixed", "lent"):
         return limit  # it may be the single slot of a node that comes back
     if kind == "found":
         if limit is None or limit.is_named:
             limit = Limit(max(1, min(event.slots, SLOTS_MAX)), SLOTS_MAX)
     elif limit is None or not limit.is_named or limit.ceiling != event.slots:
         limit = Limit(max(1, event.slots), max(1, event.slots), is_named=True)
-        limit.since_s = now_s
         limit.reason = f"the node says that it runs {event.slots} at once"
     return limit
 
@@ -104,21 +109,21 @@ def learn(node: Node, entry: Entry, event: Finished | Returned, now_s: float) ->
     limit = node.limit
     if limit is None or waited_for_load(node, entry):
         return
-    if event.why == "timed_out" and not event.strike:
-        timed_out(limit, entry.since_s, now_s)
+    if event.why == "timed_out" and not event.strike and entry.since_s >= limit.since_s:
+        slots = int(limit.slots * TIMEOUT_FACTOR)  # of several at once only the first counts
+        _lower(limit, slots, "a request was not answered in time", now_s)
     if not isinstance(event, Finished) or not event.ok or event.ran_s is None:
         return
     arrival = entry.arrival
-    computed = max(0, arrival.prompt_tokens - entry.cached_tokens)
+    running = event.most if entry.lent else len(node.leases) + node.lent
     sample = Sample(
-        arrival.model, arrival.user, computed, event.output_tokens, event.first_byte_s, event.ran_s
-    )
-    running = len(node.leases) + node.lent
-    if entry.lent:
-        if event.most < limit.slots:
-            return  # how many others run is not known
-        running = event.most
-    finished(node, limit, sample, now_s - event.ran_s, running, now_s)
+        arrival.model, arrival.user, max(0, arrival.prompt_tokens - entry.cached_tokens),
+        event.output_tokens, event.first_byte_s, event.ran_s, min(running, limit.slots),
+    )  # fmt: skip
+    # A search looks at fewer, too; of those on lent slots it is not known how many ran in all.
+    least = 1 if limit.phase == "search" and not entry.lent else limit.slots
+    if now_s - event.ran_s >= limit.since_s and running >= least:
+        _take(node, limit, sample, now_s)
 
 
 def waited_for_load(node: Node, entry: Entry) -> bool:
@@ -127,47 +132,35 @@ def waited_for_load(node: Node, entry: Entry) -> bool:
     return entry.joins_load or (load is not None and load.entry is entry)
 
 
-def finished(
-    node: Node, limit: Limit, sample: Sample, started_s: float, running: int, now_s: float
-) -> None:
+def _take(node: Node, limit: Limit, sample: Sample, now_s: float) -> None:
     """Take a sample; at the end of a round, decide."""
-    if started_s < limit.since_s:
-        return
-    if running < limit.slots and limit.phase != "search":
-        return
     if limit.skip > 0:
         limit.skip -= 1
         return
     if limit.models and sample.model not in limit.models:
-        _note_other(limit)
+        limit.others += 1
+        if limit.others >= OTHERS_MAX:  # of which nothing is known: all is measured anew
+            limit.reference, limit.rounds, limit.samples = [], {}, []
+            limit.models, limit.others = {}, 0
         return
     limit.samples.append(sample)
-    limit.running.append(min(running, limit.slots))
     if not _is_round(node, limit):
         return
     samples, limit.samples = limit.samples, []
-    runs, limit.running = limit.running, []
     if limit.phase == "search":
-        _end_round(limit, samples, runs, now_s)
+        _end_round(limit, samples, now_s)
     elif limit.phase == "hold":
         _hold(limit, samples, now_s)
     else:
         _judge(limit, samples, now_s)
 
 
-def _note_other(limit: Limit) -> None:
-    """Count one of a model that nothing is known of; with many of them, begin anew."""
-    limit.others += 1
-    if limit.others >= OTHERS_MAX:
-        limit.reference, limit.rounds, limit.samples, limit.running = [], {}, [], []
-        limit.models, limit.others = {}, 0
-
-
-def _end_round(limit: Limit, samples: list[Sample], runs: list[int], now_s: float) -> None:
+def _end_round(limit: Limit, samples: list[Sample], now_s: float) -> None:
     """Take a round of a search, at the number that ran: there may be no more than these."""
-    number = sorted(runs)[len(runs) // 2]
+    runs = sorted(one.running for one in samples)
+    number = runs[len(runs) // 2]
     is_full = number == limit.slots
-    if not is_full and min(runs) < EVEN * number:
+    if not is_full and runs[0] < EVEN * number:
         return  # now and then fewer: that says nothing
     limit.models = limit.models or {one.model: None for one in samples}
     if is_full or number > max(limit.rounds, default=0):
@@ -203,13 +196,6 @@ def refused(limit: Limit, now_s: float) -> bool:
     return now_s - limit.refused_s < TOGETHER_S
 
 
-def timed_out(limit: Limit, started_s: float, now_s: float) -> None:
-    """Take a request that was not answered in time; of several at once only the first."""
-    if started_s >= limit.since_s:
-        slots = int(limit.slots * TIMEOUT_FACTOR)
-        _lower(limit, slots, "a request was not answered in time", now_s)
-
-
 def waits_inside(limit: Limit, waiting: int, running: int, now_s: float) -> None:
     """Take how many wait inside the engine by its own account, while so many are there.
 
@@ -217,9 +203,8 @@ def waits_inside(limit: Limit, waiting: int, running: int, now_s: float) -> None
     """
     waiting -= max(0, running - limit.slots)
     if waiting > 0:
-        noun = "request" if waiting == 1 else "requests"
         slots = max(limit.slots // 2, limit.slots - waiting)
-        _lower(limit, slots, f"{waiting} {noun} waited inside the node", now_s)
+        _lower(limit, slots, f"{waiting} of the requests waited inside the node", now_s)
 
 
 def _lower(limit: Limit, slots: int, reason: str, now_s: float) -> None:
@@ -229,23 +214,22 @@ def _lower(limit: Limit, slots: int, reason: str, now_s: float) -> None:
         return
     back = limit.phase == "higher" and slots >= limit.home
     limit.cap = slots
-    _set_home(limit, slots, reason, now_s)
+    _set_home(limit, slots, reason, now_s, keeps=back and slots == limit.home)
     limit.is_trial = back
 
 
 def _set(limit: Limit, slots: int, reason: str, now_s: float) -> None:
     limit.skip = max(0, slots - limit.slots - 1)
     limit.slots, limit.reason, limit.since_s = slots, reason, now_s
-    limit.samples, limit.running = [], []
-    limit.is_trial = False
+    limit.samples, limit.is_trial = [], False
 
 
-def _set_home(limit: Limit, slots: int, reason: str, now_s: float) -> None:
-    if slots != limit.home or limit.phase == "search":
+def _set_home(limit: Limit, slots: int, reason: str, now_s: float, *, keeps: bool = False) -> None:
+    """Hold a number from now on; `keeps` where requests are to be compared with those before."""
+    if not keeps:
         limit.reference, limit.models = [], {}
-    limit.phase, limit.home = "hold", slots
+    limit.phase, limit.home, limit.rounds = "hold", slots, {}
     limit.answers, limit.falls = 0, False
-    limit.rounds = {}
     _set(limit, slots, reason, now_s)
 
 
@@ -253,25 +237,20 @@ def _search_on(limit: Limit, number: int, now_s: float, *, is_full: bool) -> Non
     """Try the next number, or hold the one that is good enough."""
     paces = measure(limit.rounds)
     does = {slots: slots / pace.stretch() for slots, pace in paces.items()}
-    below = [slots for slots in does if slots < number]
-    if below:
-        last = max(below)
-        room = _room(number, paces[number], paces[last], does, last)
-        if room is not None:
-            del limit.rounds[number], does[number]
-            limit.cap = room
-            if room not in does:  # it is measured as well
-                _set(limit, room, f"with {number} at once, first bytes came late", now_s)
-                return
-            number = room
-    if is_full and in_doubt(does) and len(limit.rounds[number]) < 2 * _round_size(limit):
+    room = _room(number, paces, does)
+    if room < number:
+        del limit.rounds[number], does[number]
+        limit.cap = room
+        if room not in does:  # it is measured as well
+            _set(limit, room, _late_told(number), now_s)
+            return
+        number = room
+    in_doubt = len(does) > 1 and rises(does, -BY_CHANCE) and not rises(does, BY_CHANCE)
+    if number == limit.slots and in_doubt and len(limit.rounds[number]) < 2 * _round_size(limit):
         return  # one more round
     told = _gain_told(number, does)
-    cap = limit.cap if is_full else max(does)
-    slots = next_number(does, max(does) if limit.falls else cap)
-    if slots is None and limit.falls:
-        limit.falls = False
-        slots = next_number(does, cap)
+    fewer = next_number(does, max(does)) if limit.falls else None
+    slots = fewer or next_number(does, limit.cap if is_full else max(does))
     if slots is not None:
         _set(limit, slots, told, now_s)
     elif is_full or not rises(does):
@@ -279,12 +258,15 @@ def _search_on(limit: Limit, number: int, now_s: float, *, is_full: bool) -> Non
         _set_home(limit, good_enough(does), told, now_s)
 
 
-def _room(number: int, pace: Pace, usual: Pace, does: Mapping[int, float], last: int) -> int | None:
-    """Return how many do not wait inside, by Little's law; None where none seem to wait."""
-    room = round(number * (1.0 - SURPLUS * pace.waiting(usual)))
-    if room >= number or does[last] * max(1.0, room / last) < 0.9 * does[number]:
-        return None
-    return max(1, room)
+def _room(number: int, paces: Mapping[int, Pace], does: Mapping[int, float]) -> int:
+    """Return how many of those that ran did not wait inside, by Little's law.
+
+    Where fewer can not have had nearly the throughput, they read their prompts in turn instead.
+    """
+    last = max((slots for slots in does if slots < number), default=number)
+    room = max(1, round(number * (1.0 - SURPLUS * paces[number].waiting(paces[last]))))
+    could = does[last] * max(1.0, room / last)
+    return room if could >= QUEUES * does[number] else number
 
 
 def next_number(does: Mapping[int, float], cap: int) -> int | None:
@@ -297,31 +279,21 @@ def next_number(does: Mapping[int, float], cap: int) -> int | None:
     if low > 1 and does[low] >= ENOUGH * most:
         return low // 2
     best = max(tried, key=lambda slots: does[slots])
-    if does[top] >= ENOUGH * most:
-        return None
-    below = max((slots for slots in tried if slots < best), default=best)
-    above = min(slots for slots in tried if slots > best)
-    if does[below] > does[above]:
-        below, above = below, best
-    else:
-        below, above = best, above
-    between = (below + above) // 2
-    return between if between > below and above > APART * below else None
+    gaps = [(a, b) for a, b in pairwise(tried) if best in (a, b) and b > max(APART * a, a + 1)]
+    if does[top] < ENOUGH * most and gaps:  # there it falls: the best may be beside the best tried
+        below, above = max(gaps, key=lambda gap: min(does[gap[0]], does[gap[1]]))
+        return (below + above) // 2
+    return None
 
 
-def in_doubt(does: Mapping[int, float]) -> bool:
-    """Say whether it may be by chance that the most that was tried seems to rise, or not to."""
-    *_, last, top = (0, *sorted(does))
-    return last > 0 and abs(log(does[top] / does[last] / GAIN)) < DOUBT
-
-
-def rises(does: Mapping[int, float]) -> bool:
-    """Say whether the most that was tried gave clearly more throughput than the next below."""
+def rises(does: Mapping[int, float], by: float = 0.0) -> bool:
+    """Say whether the most that was tried gave more than the next below, by enough and more."""
     *_, last, top = (0, *sorted(does))
     if not last:
         return True
-    rise = does[top] / does[last]
-    return rise >= GAIN ** (log(top / last) / log(2.0)) or (top < 4 and rise >= 0.8)
+    rise, doublings = log(does[top] / does[last]), log(top / last) / log(2.0)
+    is_not_worse = does[top] >= TRIED * max(does.values())
+    return rise >= doublings * log(GAIN) + by or (top < 4 and is_not_worse)
 
 
 def good_enough(does: Mapping[int, float]) -> int:
@@ -332,29 +304,21 @@ def good_enough(does: Mapping[int, float]) -> int:
             if not below or does[slots] <= does[below] or slots <= APART * below:
                 return slots
             steep = log(does[slots] / does[below]) / log(slots / below)
-            least = max(least, 0.98 * does[slots])
-            between: float = below * (least / does[below]) ** (1.0 / steep)
-            return min(slots, ceil(between - 0.01))
+            least = max(least, (1.0 - SAME) * does[slots])
+            return min(slots, ceil(below * exp(log(least / does[below]) / steep) - 0.01))
         below = slots
     return below
 
 
-def loses_nothing(does: Mapping[int, float], lower: int, home: int) -> bool:
-    """Say whether fewer may do as well, by what a search found."""
-    below = max((slots for slots in does if slots <= lower), default=0)
-    above = min((slots for slots in does if slots >= home), default=0)
-    if not below or above <= below:
-        return False
-    steep = log(does[above] / does[below]) / log(above / below)
-    return steep * log(home / lower) <= -log(ENOUGH)
+def _late_told(number: int) -> str:
+    return f"with {number} at once, first bytes came late"
 
 
 def _gain_told(number: int, does: Mapping[int, float]) -> str:
     others = [slots for slots in does if slots != number]
     if not others:
         return f"the first answers came with {number} at once"
-    other = min(others, key=lambda slots: abs(log(slots / number)))
-    low, high = min(number, other), max(number, other)
+    low, high = sorted((number, min(others, key=lambda slots: abs(log(slots / number)))))
     gained = does[high] / does[low] - 1.0
     which = f"{abs(gained):.0%} {'more' if gained >= 0.0 else 'less'}"
     return f"{high} at once gave {which} throughput than {low}"
@@ -371,22 +335,16 @@ def _hold(limit: Limit, samples: list[Sample], now_s: float) -> None:
     usual, pace = paces[0], paces[1]
     stretch = pace.stretch() / usual.stretch()
     waiting = 0.0 if limit.is_named else pace.waiting(usual)
-    room = round(limit.home * (1.0 - waiting))
+    room = max(1, round(limit.home * (1.0 - waiting)))
     if room < limit.home:
-        limit.cap = max(1, room)
-        kept = limit.reference, limit.models  # in which nothing waited
-        _set_home(limit, limit.cap, f"with {limit.home} at once, first bytes came late", now_s)
-        limit.reference, limit.models = kept
+        limit.cap = room
+        _set_home(limit, room, _late_told(limit.home), now_s, keeps=True)
     elif not limit.is_named and not 1.0 / PACE_CHANGE < stretch < PACE_CHANGE:
         limit.phase, limit.cap, limit.falls = "search", limit.ceiling, stretch > 1.0
-        slots = limit.home // 2 if limit.falls else limit.home * 2
-        _set(limit, max(1, min(limit.cap, slots)), _pace_told(stretch), now_s)
+        slots = max(1, limit.home // 2) if limit.falls else min(limit.cap, limit.home * 2)
+        _set(limit, slots, f"requests take {stretch:.1f} times as long as before", now_s)
     elif limit.answers >= HOLD * limit.home:
         _try(limit, samples, now_s)
-
-
-def _pace_told(stretch: float) -> str:
-    return f"requests take {stretch:.1f} times as long as before"
 
 
 def _try(limit: Limit, samples: list[Sample], now_s: float) -> None:
@@ -396,7 +354,9 @@ def _try(limit: Limit, samples: list[Sample], now_s: float) -> None:
     higher, lower = min(limit.ceiling, home + step), max(1, home - step)
     limit.answers = 0
     limit.reference = [*limit.reference, *samples][-2 * ROUND_MIN :]
-    slots = lower if limit.tries_lower and loses_nothing(limit.does, lower, home) else higher
+    below = max((slots for slots in limit.does if slots < home), default=0)
+    is_flat = below and limit.does[below] >= FLAT * max(limit.does.values())
+    slots = lower if limit.tries_lower and is_flat else higher
     limit.tries_lower = not limit.tries_lower
     if slots == home:
         return
@@ -421,7 +381,7 @@ def _judge(limit: Limit, samples: list[Sample], now_s: float) -> None:
     elif gain > least:
         _set_home(limit, tried, told, now_s)
     else:
-        _set_home(limit, home, told, now_s)
+        _set_home(limit, home, told, now_s, keeps=True)
         limit.is_trial = True
 
 
@@ -437,7 +397,6 @@ def measure(rounds: Mapping[int, Sequence[Sample]]) -> dict[int, Pace]:
     """
     paces = dict.fromkeys(rounds, (1.0, 1.0))
     points = {number: [*_points(samples)] for number, samples in rounds.items()}
-    lines: dict[tuple[str, str], Line] = {}
     for _ in range(3):
         parts: dict[tuple[str, str], list[tuple[float, float]]] = {}
         for number, some in points.items():
@@ -446,11 +405,8 @@ def measure(rounds: Mapping[int, Sequence[Sample]]) -> dict[int, Pace]:
                 parts.setdefault(key, []).append((x, y / stretch))
         lines = {key: line(part) for key, part in parts.items()}
         paces = {number: _pace(some, lines) for number, some in points.items()}
-    usual_s = [0.0, 0.0]
-    for some in points.values():
-        for key, x, _ in some:
-            usual_s[key[1] != "first"] += at(lines[key], x)
-    share = usual_s[0] / max(TINY, usual_s[0] + usual_s[1])
+    usual_s = {key: sum(y for _, y in part) for key, part in parts.items()}
+    share = sum(y for key, y in usual_s.items() if key[1] == "first") / sum(usual_s.values())
     return {number: Pace(first, rest, share) for number, (first, rest) in paces.items()}
 
 
