@@ -1,12 +1,30 @@
 """How many requests a node runs well at once, found from how it answers. No I/O and no clock.
 
-**State.** `Limit` is all that is known of one node's number: `Node.limit`, None where the number
-is `fixed` or `lent` (see `SlotsKind`). `Node.slots` is the number in force. The core calls
-`changed` for each `NodeChanged`, `finished` for each run that ended well, `refused` and
-`waits_inside` for `NodeRested`, `timed_out` for a `Finished` or `Returned` with that reason. Each
-may change `Limit.slots`; where it did, the scheduler sets `Node.slots` and tells it by
-`SlotsChanged`, with a reason in words. What is lent is filled by another core, to which the node is
-of the kind `lent`: it changes nothing, and tells in sums what ran (`Finished.count`, `most`).
+**State.** `Limit` is all that is known of one node's number. It is `Node.limit` where the number
+is `named` or `found` (`SlotsKind`), else that is None. `Node.slots` is the number in force. Where a
+call here changes `Limit.slots`, the scheduler takes it over and tells it by `SlotsChanged`, with a
+reason in words. What is lent is filled by another core, to which the node is of the kind `lent`: it
+changes nothing, and tells in sums what ran (`Finished.count`, `most`).
+
+**Samples.** A run that ended well, began at this number and ran while the limit was reached
+(`learn`). A *round* is `ROUND_MIN` of them, or half the number, of two users where two are there.
+`measure` says how many times as long as usual requests of their size took in it; the *throughput*
+of a number is the number divided by that.
+
+1. *Search* (`next_number`): double while a doubling gains enough; if the lowest has nearly the best
+   throughput, try half of it; if more gave less, try what is between the best two. Hold the
+   smallest with nearly the best throughput (`good_enough`).
+2. *Late first bytes* (`_room`): where they take twice as long for the same pace of tokens, requests
+   wait inside the engine, by Little's law as large a share of them as of their time. So many come
+   off at once, and the rest is the most until the next search.
+3. *Hold* (`_hold`): each round is compared with those before. If requests take half as long again,
+   search anew from half, fewer first; if they are as much faster, from twice as many.
+4. *Trials* (`_try`, `_judge`): now and then a round an eighth higher, or lower where nothing seems
+   to be lost. Follow what clearly gains, go on searching where all of it is gained.
+5. *Down at once*: a refusal takes one off, a time-out a quarter, the engine's own count of what
+   waits inside as many. Only trials go up again.
+
+A number that the engine named is where to begin and the most there are: only 4 and 5 move it.
 """
 
 from __future__ import annotations
