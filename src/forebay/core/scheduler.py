@@ -142,7 +142,7 @@ class Scheduler:
         if entry is None or entry.state != "running":
             return
         service_s = book.now_s - entry.since_s
-        self._learn_slots(entry, event)
+        _learn_slots(book, entry, event)
         node, charging, tally = book.release(entry), book.charging, book.tally
         if charging.needs_cost:
             charging.settle(entry, node, event.prompt_tokens, event.output_tokens)
@@ -173,23 +173,6 @@ class Scheduler:
         learns = book.charging.needs_cost or book.paced or node.room is not None
         if event.output_tokens >= 0 and (learns or entry.prefix):
             self._learn_tokens(entry, event, service_s)
-
-    def _learn_slots(self, entry: Entry, event: events.Finished | events.Returned) -> None:
-        """Learn from a run that ends how many its node runs well, while it holds its lease."""
-        node = entry.node
-        if node is not None and node.limit is not None:
-            slots.learn(node, entry, event, self._book.now_s)
-            self._tell_slots(node, node.limit)
-
-    def _tell_slots(self, node: Node, limit: Limit) -> None:
-        """Go by the number that was found; the node is to be filled after it."""
-        if limit.slots != node.slots:
-            node.slots = limit.slots
-            book = self._book
-            book.cluster.recount(node)
-            if not has_room(node):
-                book.cluster.open.pop(node.name, None)
-            book.actions.append(SlotsChanged(node.name, limit.slots, limit.reason, limit.is_trial))
 
     def _learn_tokens(self, entry: Entry, event: events.Finished, service_s: float) -> None:
         lane = entry.queue.lane
@@ -240,7 +223,7 @@ class Scheduler:
         entry = book.entries.get(event.id)
         if entry is None or entry.state != "running":
             return
-        self._learn_slots(entry, event)
+        _learn_slots(book, entry, event)
         node = book.release(entry)
         entry.joins_load = False
         book.charging.refund_class(entry, node)
@@ -387,32 +370,20 @@ class Scheduler:
         node = book.cluster.nodes.get(event.name)
         if node is None:
             return
-        rest_s = event.rest_s
         if event.waiting:
-            self._note_waiting(node, event.waiting)
+            _note_waiting(book, node, event.waiting)
             return
+        rest_s = event.rest_s
         if is_excused(node.broken_off, book.now_s):  # it may not have noticed the end yet
             if rest_s <= BROKEN_OFF_S:
                 rest_s = min(rest_s, NOTICE_S)
-        elif node.limit is not None:
-            if slots.refused(node.limit, book.now_s):
-                rest_s = min(rest_s, NOTICE_S)
-            self._tell_slots(node, node.limit)
-        elif node.slots > 1:
-            node.slots -= 1
-            book.cluster.recount(node)
+        elif _lower_slots(book, node):
+            rest_s = min(rest_s, NOTICE_S)
         node.rest_until_s = max(node.rest_until_s, book.now_s + rest_s)
         book.cluster.open.pop(node.name, None)
         book.timers.wake(node, node.rest_until_s, book.now_s)
         if node.held:
             release_holds(book, node)
-
-    def _note_waiting(self, node: Node, waiting: int) -> None:
-        """Take the engine's own count of what waits inside it."""
-        if node.limit is not None:
-            running = len(node.leases) + node.lent
-            slots.waits_inside(node.limit, waiting, running, self._book.now_s)
-            self._tell_slots(node, node.limit)
 
     def _lend(self, event: events.Lent) -> None:
         book = self._book
@@ -434,6 +405,44 @@ class Scheduler:
         book.stopping = True
         for entry in [e for e in book.entries.values() if e.state == "waiting"]:
             self._reject(entry, "shutting_down")
+
+
+def _learn_slots(book: Book, entry: Entry, event: events.Finished | events.Returned) -> None:
+    """Learn from a run that ends how many its node runs well, while it holds its lease."""
+    node = entry.node
+    if node is not None and node.limit is not None:
+        slots.learn(node, entry, event, book.now_s)
+        _tell_slots(book, node, node.limit)
+
+
+def _lower_slots(book: Book, node: Node) -> bool:
+    """Take one off after a refusal; say whether that was what had been asked for."""
+    asked = False
+    if node.limit is not None:
+        asked = slots.refused(node.limit, book.now_s)
+        _tell_slots(book, node, node.limit)
+    elif node.slots > 1:
+        node.slots -= 1
+        book.cluster.recount(node)
+    return asked
+
+
+def _note_waiting(book: Book, node: Node, waiting: int) -> None:
+    """Take the engine's own count of what waits inside it."""
+    if node.limit is not None:
+        running = len(node.leases) + node.lent
+        slots.waits_inside(node.limit, waiting, running, book.now_s)
+        _tell_slots(book, node, node.limit)
+
+
+def _tell_slots(book: Book, node: Node, limit: Limit) -> None:
+    """Go by the number that was found; the node is to be filled after it."""
+    if limit.slots != node.slots:
+        node.slots = limit.slots
+        book.cluster.recount(node)
+        if not has_room(node):
+            book.cluster.open.pop(node.name, None)
+        book.actions.append(SlotsChanged(node.name, limit.slots, limit.reason, limit.is_trial))
 
 
 def _check_options(options: Options) -> None:

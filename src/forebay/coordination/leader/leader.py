@@ -369,7 +369,7 @@ class Leader:
     def _send_action(self, action: Action, asker: Member | None, now_s: float) -> None:
         if type(action) is not Route and isinstance(action, Snapshot | Audit | SlotsChanged):
             if isinstance(action, SlotsChanged):
-                self._tell_slots(action)
+                self._lending.change_slots(action)
             elif asker is not None and isinstance(action, Snapshot):
                 asker.out.append(replace(action, totals=self.totals(action.totals)))
             return
@@ -377,14 +377,6 @@ class Leader:
         if ticket is None or not self._record(ticket, action, now_s):
             return
         ticket.member.out.append(action)
-
-    def _tell_slots(self, change: SlotsChanged) -> None:
-        """Lend by the number that the core has found, and have all log and show it."""
-        view = self._views.change_slots(change.name, change.slots)
-        if view is not None:
-            self._lending.note_change(view)
-        for member in self.members:
-            member.out.append(change)
 
     def _record(self, ticket: FleetTicket, action: Action, now_s: float) -> bool:
         """Record a decision; False when a rejection is deferred."""

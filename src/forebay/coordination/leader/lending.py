@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from forebay.coordination.leader.members import Members
     from forebay.coordination.leader.node_views import NodeViews
     from forebay.coordination.leader.tickets import FleetTicket, FleetTickets
-    from forebay.core import Arrived, NodeChanged, Options, Reject
+    from forebay.core import Arrived, NodeChanged, Options, Reject, SlotsChanged
 
 
 class Loan:
@@ -214,6 +214,14 @@ class Lending:
         busy = self._tickets.busy(change.name)
         if isinstance(change, NodeRemoved) or self.loans.must_recall(change, busy):
             self.recall([change.name])
+
+    def change_slots(self, change: SlotsChanged) -> None:
+        """Lend by the number that the core has found, and have all members log and show it."""
+        view = self._views.change_slots(change.name, change.slots)
+        if view is not None:
+            self.note_change(view)
+        for member in self._members:
+            member.out.append(change)
 
     def recall_for_waiting(self, ticket: FleetTicket) -> None:
         """Recall what a ticket could use, if it waits."""
