@@ -356,8 +356,8 @@ class Relay:
             exchange.abort(Problem(action.code, WORDS.get(action.code, action.code)))
 
     def _describe(self, action: Describe) -> None:
-        if action.node is not None and node_of(action.node) != action.node:
-            action = replace(action, node=node_of(action.node))
+        node = action.node and node_of(action.node)
+        action = replace(action, node=node, waits_for=node_of(action.waits_for))
         for told in self._asked.pop(action.id, ()):
             told(action)
 

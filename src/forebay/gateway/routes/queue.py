@@ -15,7 +15,6 @@ from forebay.core import NO_ROOM
 from forebay.dashboard.fleet import fleet_snapshot
 from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.routes.json_answer import json_answer
-from forebay.relay.pools import node_of
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -253,7 +252,7 @@ def _cache(seen: Describe) -> dict[str, object] | None:
     if not seen.cached_tokens:
         return None
     cached = _cached_there(seen)
-    node = node_of(seen.waits_for or seen.node or "")
+    node = seen.waits_for or seen.node
     return {
         "node": node,
         "cached_tokens": seen.cached_tokens,
