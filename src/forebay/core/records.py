@@ -174,9 +174,9 @@ class Limit:
     """What is known of one node's number of slots."""
 
     __slots__ = (
-        "answers", "cap", "ceiling", "does", "falls", "home", "is_named", "is_trial", "models",
-        "others", "phase", "reason", "reference", "refused_s", "rounds", "samples", "since_s",
-        "skip", "slots", "tries_lower",
+        "answers", "cap", "ceiling", "does", "falls", "home", "is_named", "is_other", "is_trial",
+        "models", "others", "phase", "reason", "reference", "refused_s", "rounds", "samples",
+        "since_s", "skip", "slots", "tries_lower",
     )  # fmt: skip
 
     def __init__(self, start: int, ceiling: int, *, is_named: bool = False) -> None:
@@ -189,6 +189,7 @@ class Limit:
         self.home = self.slots  # the number that holds, while another is tried
         self.cap = self.ceiling  # of this search
         self.falls = False  # whether it tries fewer first, because requests became slower
+        self.is_other = False  # whether the last round at home was clearly slower or faster
         self.since_s = 0.0  # when `slots` was set
         self.refused_s = -NEVER_S  # when a number that was only tried was refused last
         self.skip = self.slots - 1  # samples of requests that started together

@@ -18,7 +18,8 @@ of a number is the number divided by that.
    wait inside the engine, by Little's law as large a share of them as of their time. So many come
    off at once, and the rest is the most until the next search.
 3. *Hold* (`_hold`): each round is compared with those before. If requests take half as long again,
-   search anew from half, fewer first; if they are as much faster, from twice as many.
+   search anew from half, fewer first; if they are as much faster, from twice as many; both only
+   if the next round says so, too, for the speed of a machine that others use swings.
 4. *Trials* (`_try`, `_judge`): now and then a round an eighth higher, or lower where nothing seems
    to be lost. Follow what clearly gains, go on searching where all of it is gained.
 5. *Down at once*: a refusal takes one off, a time-out a quarter, the engine's own count of what
@@ -247,7 +248,7 @@ def _set_home(limit: Limit, slots: int, reason: str, now_s: float, *, keeps: boo
     if not keeps:
         limit.reference, limit.models = [], {}
     limit.phase, limit.home, limit.rounds = "hold", slots, {}
-    limit.answers, limit.falls = 0, False
+    limit.answers, limit.falls, limit.is_other = 0, False, False
     _set(limit, slots, reason, now_s)
 
 
@@ -349,15 +350,15 @@ def _hold(limit: Limit, samples: list[Sample], now_s: float) -> None:
         limit.reference = limit.reference + samples
         limit.models = {one.model: None for one in limit.reference}
         return
-    paces = measure({0: limit.reference, 1: samples})
-    usual, pace = paces[0], paces[1]
+    usual, pace = measure({0: limit.reference, 1: samples}).values()
     stretch = pace.stretch() / usual.stretch()
     waiting = 0.0 if limit.is_named else pace.waiting(usual)
     room = max(1, round(limit.home * (1.0 - waiting)))
+    was_other, limit.is_other = limit.is_other, not 1.0 / PACE_CHANGE < stretch < PACE_CHANGE
     if room < limit.home:
         limit.cap = room
         _set_home(limit, room, _late_told(limit.home), now_s, keeps=True)
-    elif not limit.is_named and not 1.0 / PACE_CHANGE < stretch < PACE_CHANGE:
+    elif was_other and limit.is_other and not limit.is_named:
         limit.phase, limit.cap, limit.falls = "search", limit.ceiling, stretch > 1.0
         slots = max(1, limit.home // 2) if limit.falls else min(limit.cap, limit.home * 2)
         _set(limit, slots, f"requests take {stretch:.1f} times as long as before", now_s)
