@@ -13,7 +13,6 @@ What fails otherwise is counted in `forebay.nodes.health`.
 from __future__ import annotations
 
 from collections import deque
-from math import exp
 from typing import TYPE_CHECKING, Final
 
 from forebay.core import memory, slots
@@ -107,12 +106,15 @@ def score(node: Node) -> float:
 
 
 def idle_share(node: Node, now_s: float) -> float:
-    """Return the share of its slots that was free over the last minutes."""
+    """Return the share of its slots that was free over the last minutes; 1 before anything ran."""
+    if node.idle_at_s is None:
+        node.idle_at_s = now_s
     passed_s = now_s - node.idle_at_s
     if passed_s > 0.0:
         node.idle_at_s = now_s
+        node.idle_for_s = min(node.idle_for_s + passed_s, IDLE_S)
         free = max(0.0, 1.0 - float(len(node.leases)) / float(max(1, node.slots)))
-        node.idle = free + (node.idle - free) * exp(-passed_s / IDLE_S)
+        node.idle += (free - node.idle) * min(1.0, passed_s / node.idle_for_s)
     return node.idle
 
 

@@ -227,11 +227,11 @@ class Node:
 
     __slots__ = (
         "away_since_s", "broken_off", "families", "gpu_load", "held", "holds_all", "idle",
-        "idle_at_s", "is_new", "lanes", "leases", "left_at_s", "lent", "limit", "limit_kept",
-        "load_is_told", "load_s", "loaded", "loaded_max", "loads", "loads_measured", "models",
-        "name", "on_trial", "prefixes", "ready_at_s", "removed", "rest_until_s", "room", "seq",
-        "shares", "slots", "state", "strikes", "swap_rank", "swap_target", "swap_victim", "used_at",
-        "wake_s",
+        "idle_at_s", "idle_for_s", "is_new", "lanes", "leases", "left_at_s", "lent", "limit",
+        "limit_kept", "load_is_told", "load_s", "loaded", "loaded_max", "loads", "loads_measured",
+        "models", "name", "on_trial", "prefixes", "ready_at_s", "removed", "rest_until_s", "room",
+        "seq", "shares", "slots", "state", "strikes", "swap_rank", "swap_target", "swap_victim",
+        "used_at", "wake_s",
     )  # fmt: skip
 
     def __init__(self, name: str, seq: int, ranks: int) -> None:
@@ -273,7 +273,8 @@ class Node:
         self.prefixes = PrefixCache()
         self.held: dict[Entry, None] = {}  # that wait for it, though others are free
         self.idle = 1.0  # the share of its slots that was free, over minutes
-        self.idle_at_s = 0.0  # up to when that was counted
+        self.idle_at_s: float | None = None  # up to when that was counted
+        self.idle_for_s = 0.0  # over how long
         self.room: CacheRoom | None = None  # in its key-value cache; None where it does not say
 
 
