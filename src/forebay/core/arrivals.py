@@ -57,7 +57,7 @@ WEIGHT_MIN, WEIGHT_MAX = 0.000001, 1000000.0
 
 def would_stand(book: Book, arrival: Arrived, queue: WaitQueue, users_max: int) -> Place:
     """Return where an arrival would stand that joined now."""
-    user = book.users.get(arrival.user)
+    user = book.users.known.get(arrival.user)
     account = user.accounts.get(queue) if user is not None else None
     owed = book.forecast.owed(queue)
     return positions.newcomer_place(queue, owed, account, arrival, book.options, users_max)
@@ -384,7 +384,7 @@ class Arrivals:
     def _make_room(self, arrival: Arrived, lane: Lane) -> bool:
         """Check the bounds, displacing a waiter where the rules allow it; False when refused."""
         book = self._book
-        user = book.users.get(arrival.user)
+        user = book.users.known.get(arrival.user)
         code = book.bounds.refusal(arrival, user)
         victim = None
         if code in (None, "queue_full") and not lane.is_up and self._strands_too_many():
@@ -412,7 +412,7 @@ class Arrivals:
         start = Start(book.cluster, queue, arrival, NOWHERE, book.now_s)
         if start.hold_for(node, 0.0) is None:
             return False
-        return book.bounds.refusal(arrival, book.users.get(arrival.user)) is None
+        return book.bounds.refusal(arrival, book.users.known.get(arrival.user)) is None
 
     def _finds_a_job(self, lane: Lane) -> bool:
         """Say whether a job has a slot that it could use, and nobody else waits for that slot.

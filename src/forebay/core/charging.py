@@ -53,7 +53,7 @@ class Charging:
             start = fairness.charge(queue, entry, amount)
             if len(entry.user.accounts) > 1:
                 charge_elsewhere(entry.user, queue, node, amount)
-            shares.note_dispatch(node.shares, queue, start)
+            node.shares.clocks[queue.rank] = shares.tag_of(node.shares, queue, start)
         if self._weighted and queue.rank < len(self._weights):
             entry.class_charged = entry.cost / self._weights[queue.rank]
             shares.charge_class(node.shares, queue.rank, entry.class_charged)
@@ -70,7 +70,7 @@ class Charging:
         tokens = real - entry.cost
         if self._by_tokens:
             amount = tokens / entry.charged_account.weight
-            self._correct_user(entry, node, amount)
+            fairness.settle(entry.charged_queue, entry.charged_account, entry, amount, node)
         if entry.class_charged:
             rank = entry.queue.rank
             shares.correct_class(node.shares, rank, tokens / self._weights[rank])
@@ -87,8 +87,9 @@ class Charging:
 
     def refund(self, entry: Entry) -> None:
         """Give the whole charge of a retry back that ends before it runs again."""
-        if entry.charged_on is not None:
-            self._correct_user(entry, entry.charged_on, -entry.charged)
+        if (node := entry.charged_on) is not None:
+            queue, account = entry.charged_queue, entry.charged_account
+            fairness.settle(queue, account, entry, -entry.charged, node)
 
     def _cost_of(self, entry: Entry) -> float:
         """Estimate what an entry will cost, in weighted tokens."""
@@ -96,13 +97,6 @@ class Charging:
         prompt = arrival.prompt_tokens if arrival.prompt_tokens < TOKENS_MAX else TOKENS_MAX
         output = _output_tokens(entry.queue.lane, arrival.output_limit, options)
         return options.input_weight * prompt + options.output_weight * output
-
-    @staticmethod
-    def _correct_user(entry: Entry, node: Node, amount: float) -> None:
-        queue = entry.charged_queue
-        fairness.settle(queue, entry.charged_account, entry, amount)
-        if len(entry.user.accounts) > 1:
-            charge_elsewhere(entry.user, queue, node, amount)
 
 
 def expected_tokens(lane: Lane, arrival: Arrived, options: Options) -> float:

@@ -50,7 +50,6 @@ def fill(book: Book, node: Node, fresh: Entry | None = None) -> None:
             continue
         if node.room is not None and best is node and gates.lacks_memory(book, entry, node):
             return
-        book.take_out(entry)
         book.start(entry, best)  # a node that is full is open no more
 
 

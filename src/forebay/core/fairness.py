@@ -259,8 +259,10 @@ def _charge(queue: FairQueue, account: Account, amount: float) -> float:
     return start
 
 
-def settle(queue: WaitQueue, account: Account, entry: Entry, amount: float) -> None:
-    """Correct what a dispatch was charged to its user, and to its conversation."""
+def settle(
+    queue: WaitQueue, account: Account, entry: Entry, amount: float, node: Node | None = None
+) -> None:
+    """Correct what a dispatch on a node was charged to its user, and to its conversation."""
     turns, charged = account.turns, entry.charged + amount
     if charged > queue.charge_max:
         queue.charge_max = charged
@@ -272,6 +274,8 @@ def settle(queue: WaitQueue, account: Account, entry: Entry, amount: float) -> N
             turns.charge_max = charged
         correct(turns, turn, amount)
     correct(queue, account, amount)
+    if node is not None and len(entry.user.accounts) > 1:
+        charge_elsewhere(entry.user, queue, node, amount)
 
 
 def standing(queue: FairQueue, account: Account | None) -> float:

@@ -1,8 +1,8 @@
 """What the core knows of a node: its slots, what runs there, which models are in memory.
 
-A lease is one entry in `Node.leases`: taken by `take`, given back by `give_back`, and both are
-called from one place each. Nothing counts up and down, so nothing can drift: the number of leases
-is the size of a dict. A lowered slot count drains: no lease is ever taken away.
+A lease is one entry in `Node.leases`, taken and given back in one place each (`tickets`). Nothing
+counts up and down, so nothing can drift: the number of leases is the size of a dict. A lowered slot
+count drains: no lease is ever taken away.
 
 A request that fails while its node answers others has itself to blame: a *strike* of its user on
 that node. With `STRIKES_MAX` of them the user's requests start there only when nobody else's of
@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Final
 from forebay.core import memory, slots
 from forebay.core.cache_room import CacheRoom
 from forebay.core.records import BROKEN_OFF_MAX
-from forebay.errors import InvariantBroken
 
 if TYPE_CHECKING:
     from forebay.core.actions import WaitReason
     from forebay.core.events import Finished, NodeChanged
-    from forebay.core.records import Entry, Node
+    from forebay.core.records import Node
 
 GPU_SHARE: Final = 0.3
 """Weight of the GPU's load in the choice of a node; specification 1."""
@@ -116,25 +115,6 @@ def idle_share(node: Node, now_s: float) -> float:
         free = max(0.0, 1.0 - float(len(node.leases)) / float(max(1, node.slots)))
         node.idle += (free - node.idle) * min(1.0, passed_s / node.idle_for_s)
     return node.idle
-
-
-def take_lease(node: Node, entry: Entry, model: str, seq: int, now_s: float) -> None:
-    """Take a slot for an entry that holds none."""
-    if entry.node is not None:
-        raise InvariantBroken(f"{entry.id} already holds a lease")
-    idle_share(node, now_s)
-    entry.others = float(len(node.leases))
-    node.leases[entry.id] = model
-    entry.node = node
-    node.used_at = seq
-
-
-def give_lease_back(node: Node, entry: Entry, now_s: float) -> None:
-    """Give the slot of an entry back."""
-    idle_share(node, now_s)
-    if node.leases.pop(entry.id, None) is None:
-        raise InvariantBroken(f"{entry.id} gave back a lease it does not hold")
-    entry.node = None
 
 
 def note_outcome(node: Node, user: str, event: Finished, now_s: float) -> None:

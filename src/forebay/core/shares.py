@@ -37,11 +37,6 @@ def tag_of(shares: Shares, queue: WaitQueue, counter: float) -> float:
     return tag
 
 
-def note_dispatch(shares: Shares, queue: WaitQueue, start: float) -> None:
-    """Advance the clock of the class to what was just dispatched."""
-    shares.clocks[queue.rank] = tag_of(shares, queue, start)
-
-
 def classes_in_order(shares: Shares, ranks: Sequence[int]) -> list[int]:
     """Sort the classes by what they are owed; ties go to the more urgent."""
     return sorted(ranks, key=lambda rank: (max(shares.class_tags[rank], shares.class_clock), rank))

@@ -139,11 +139,10 @@ class Book:
 
     def start(self, entry: Entry, node: Node) -> None:
         now_s, queue, arrival = self.now_s, entry.queue, entry.arrival
+        if waited := entry.state == "waiting":
+            self._stop_waiting(entry)
         claim = entry.claim
         rate = None if claim is None else self.rates.start(entry, claim, now_s)
-        waited = entry.state == "waiting"
-        if waited:
-            self._stop_waiting(entry)
         self.charging.charge(entry, node)
         if waited:
             self.forecast.started(entry, now_s)
@@ -186,9 +185,14 @@ class Book:
 
     def lease(self, entry: Entry, node: Node) -> None:
         """Take a slot of the node for an entry, even beyond its slots."""
+        if entry.node is not None:
+            raise InvariantBroken(f"{entry.id} already holds a lease")
         queue = entry.queue
-        self.seq += 1
-        nodes.take_lease(node, entry, queue.lane.model, self.seq, self.now_s)
+        nodes.idle_share(node, self.now_s)
+        entry.others = float(len(node.leases))
+        node.leases[entry.id] = queue.lane.model
+        entry.node = node
+        node.used_at = self.seq = self.seq + 1
         if node.on_trial:
             self.cluster.count_trial(node, queue.lane.model)
         if node.room is not None:
@@ -207,7 +211,10 @@ class Book:
         node = entry.node
         if node is None:
             raise InvariantBroken(f"{entry.id} holds no lease")
-        nodes.give_lease_back(node, entry, self.now_s)
+        nodes.idle_share(node, self.now_s)
+        if node.leases.pop(entry.id, None) is None:
+            raise InvariantBroken(f"{entry.id} gave back a lease it does not hold")
+        entry.node = None
         if node.on_trial:
             self.cluster.count_trial(node, entry.queue.lane.model)
         if node.room is not None:
@@ -382,18 +389,15 @@ class Book:
             entry.promotes_at_s = entry.since_s + entry.promotes_in_s
             self.timers.add(entry.promotes_at_s, "promotion", entry)
 
-    def take_out(self, entry: Entry) -> None:
-        """Take an entry out of its queue and of the count, to start it."""
+    def _stop_waiting(self, entry: Entry) -> None:
+        """Take an entry out of its queue and of the count, to start it, and stop its clock."""
         queue = entry.queue
         fairness.take(queue, entry)
         if entry.hold is not None:
             forget_hold(entry)
         self.lines.note_leave(queue)
         self.dequeue(entry)
-        if entry.guest:
-            entry.guest = False  # should it come back, it waits like anyone
-
-    def _stop_waiting(self, entry: Entry) -> None:
+        entry.guest = False  # should it come back, it waits like anyone
         waited_s = self.now_s - entry.since_s
         entry.waited_s += waited_s
         entry.wait_left_s -= waited_s

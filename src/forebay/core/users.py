@@ -17,20 +17,17 @@ class Users:
 
     def __init__(self, idle_max: int) -> None:
         self.idle_max = idle_max
-        self._known: dict[str, User] = {}
+        self.known: dict[str, User] = {}
         self._idle: dict[str, None] = {}  # longest idle first
 
     def __len__(self) -> int:
-        return len(self._known)
-
-    def get(self, name: str) -> User | None:
-        return self._known.get(name)
+        return len(self.known)
 
     def arrive(self, name: str) -> User:
         """Return the user of a newly accepted entry, counting it as unfinished."""
-        user = self._known.get(name)
+        user = self.known.get(name)
         if user is None:
-            user = self._known[name] = User(name)
+            user = self.known[name] = User(name)
         elif user.unfinished == 0:
             del self._idle[name]
         user.unfinished += 1
@@ -51,6 +48,6 @@ class Users:
             self._idle[user.name] = None
             while len(self._idle) > self.idle_max:
                 name = next(iter(self._idle))
-                del self._idle[name], self._known[name]
+                del self._idle[name], self.known[name]
         else:
-            del self._known[user.name]
+            del self.known[user.name]
