@@ -113,7 +113,8 @@ def test_a_scheduler_that_knows_no_conversations_is_caught() -> None:
             return super().handle(event, now_s)
 
     talks = tuple(replace(one, conversations=3) for one in busy().clients)
-    scenario = replace(busy(max_size=100, wait_s_max=60.0), clients=talks)
+    options = {"max_size": 100, "wait_s_max": 60.0, "fairness": "round_robin"}
+    scenario = replace(busy(**options), clients=talks)
     for seed in range(5):
         Simulation(scenario, seed).run()
     found = fails_within(10, scenario, lambda: Deaf(scenario.options, lambda actions: actions))

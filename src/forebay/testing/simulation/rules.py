@@ -80,7 +80,7 @@ def _nobody_is_passed_over(
             assert not _was_first(rival, ticket, options) or mirror.is_held(rival), (
                 f"{ticket.arrived.id} starts before {rival.arrived.id}, whose turn it was"
             )
-    _conversations_take_turns(options, ticket, rivals)
+    _conversations_take_turns(mirror, options, ticket, rivals)
     if node.swaps:  # the swap rule orders lanes; inside a lane, classes keep their order
         rivals = [rival for rival in rivals if rival.lane == ticket.lane]
     if ticket.arrived.job:
@@ -118,18 +118,19 @@ def _talk_of(ticket: SeenTicket) -> tuple[str, str]:
 
 
 def _conversations_take_turns(
-    options: Options, ticket: SeenTicket, rivals: list[SeenTicket]
+    mirror: Mirror, options: Options, ticket: SeenTicket, rivals: list[SeenTicket]
 ) -> None:
     """Check that nobody's conversation is passed by another of the same user for a third time."""
     arrived = ticket.arrived
     if options.fairness != "round_robin" or options.aging_s or options.burst:
         return
-    if ticket.attempt or (arrived.job and arrived.key_running_max):
+    if (arrived.job and arrived.key_running_max) or ticket.returned or mirror.is_held(ticket):
         return
     heads: dict[str, SeenTicket] = {}
     for rival in rivals:
-        same = rival.lane == ticket.lane and rival.rank == ticket.rank and not rival.attempt
-        if same and rival.arrived.user == arrived.user and rival.arrived.job == arrived.job:
+        same = rival.lane == ticket.lane and rival.rank == ticket.rank
+        same = same and rival.arrived.user == arrived.user and rival.arrived.job == arrived.job
+        if same and not mirror.is_held(rival) and not rival.returned:
             head = heads.setdefault(rival.arrived.conversation, rival)
             if rival.order < head.order:
                 heads[rival.arrived.conversation] = rival
