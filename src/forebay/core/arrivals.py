@@ -325,9 +325,8 @@ class Arrivals:
 
     def unknown(self, model: str) -> RejectCode:
         """Say what is wrong with a model that no node has in the family asked for."""
-        lanes = self._book.cluster.lanes
-        families = self._book.cluster.models.get(model, {})
-        known = any(is_known(lanes[model, family]) for family in families)
+        lanes = self._book.cluster.lanes.values()
+        known = any(lane.model == model and is_known(lane) for lane in lanes)
         return "route_not_supported" if known else "model_not_found"
 
     def _why_no_node(self, lane: Lane | None) -> str:

@@ -31,8 +31,6 @@ SWEEP_SLACK = 64
 class Holders:
     """The users of one class by the number of places they hold."""
 
-    __slots__ = ("_buckets", "_held", "_last", "largest")
-
     def __init__(self) -> None:
         self._held: dict[User, int] = {}
         self._buckets: dict[int, dict[User, None]] = {}
@@ -95,16 +93,6 @@ def _holds(entry: Entry, rank: int) -> bool:
 
 class Bounds:
     """What waits now, and whether one more may."""
-
-    __slots__ = (
-        "_holders",
-        "by_rank",
-        "bytes",
-        "guests",
-        "lets_all_wait",
-        "options",
-        "waiting",
-    )
 
     def __init__(self, options: Options) -> None:
         ranks = len(options.priorities)

@@ -31,18 +31,12 @@ OUTLOOKS: Final[tuple[WaitReason, ...]] = ("loading", "starting", "offline")
 class Cluster:
     """The nodes and the lanes."""
 
-    __slots__ = (
-        "_affinities", "_leaving", "_nodes_seen", "_ranks", "lanes", "models", "nodes",
-        "open", "options", "reaches", "unlisted", "unreported",
-    )  # fmt: skip
-
     def __init__(self, options: Options, reaches: Reaches | None) -> None:
         self.options = options
         self.reaches = reaches  # whether the owner of a ticket gets to a node; None: everywhere
         self._ranks = len(options.priorities) + 1  # the last one is for jobs
         self.nodes: dict[str, Node] = {}
         self.lanes: dict[tuple[str, str], Lane] = {}
-        self.models: dict[str, dict[str, None]] = {}  # model -> the families that know it
         self._nodes_seen = 0
         self.open: dict[str, Node] = {}  # with a free slot that nothing waiting can use now
         self.unreported: dict[str, Node] = {}  # not known yet what they have: it may be anything
@@ -188,10 +182,6 @@ class Cluster:
         if not is_known(lane) and not lane.unfinished:
             self.lanes.pop((lane.model, lane.family), None)
             self.unlisted.pop((lane.model, lane.family), None)
-            families = self.models.get(lane.model, {})
-            families.pop(lane.family, None)
-            if not families:
-                self.models.pop(lane.model, None)
 
     def _new_node(self, name: str) -> Node:
         self._nodes_seen += 1
@@ -203,7 +193,6 @@ class Cluster:
         if lane is None:
             lane = Lane(model, family, self._ranks, self.options.queue_burst())
             self.lanes[model, family] = lane
-            self.models.setdefault(model, {})[family] = None
         return lane
 
     def _lanes_of(self, node: Node) -> list[tuple[str, str]]:

@@ -191,8 +191,6 @@ class Line:
 class Forecast:
     """Watches the queues and says when."""
 
-    __slots__ = ("_lines", "_promised", "_sweep_at")
-
     def __init__(self) -> None:
         self._lines: dict[WaitQueue, Line] = {}
         self._promised: dict[Entry, tuple[Line, Estimate]] = {}  # to those that wait

@@ -134,11 +134,6 @@ class ParkedLine(WaitQueue):
 class Lane:
     """Requests that the same set of nodes can serve: one model in one family."""
 
-    __slots__ = (
-        "family", "guests", "is_up", "model", "nodes", "parked", "prefill", "queues", "resting",
-        "running", "slots", "speeds", "times", "unfinished", "work",
-    )  # fmt: skip
-
     def __init__(self, model: str, family: str, ranks: int, burst: float) -> None:
         self.model = model
         self.family = family
@@ -172,12 +167,6 @@ class Sample(NamedTuple):
 
 class Limit:
     """What is known of one node's number of slots."""
-
-    __slots__ = (
-        "answers", "cap", "ceiling", "does", "falls", "home", "is_named", "is_other", "is_trial",
-        "models", "others", "phase", "reason", "reference", "refused_s", "rounds", "samples",
-        "since_s", "skip", "slots", "tries_lower",
-    )  # fmt: skip
 
     def __init__(self, start: int, ceiling: int, *, is_named: bool = False) -> None:
         self.is_named = is_named
