@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from forebay.core import Expire, KeyLimits, Observed, Reject, Route, Wait
 from forebay.core.arrivals import would_stand
-from forebay.core.forecast import LONGEST_OF, Line
+from forebay.core.forecast import LONGEST_OF, Line, usable_slots
 from forebay.core.service_times import FEW, Recent, ServiceTimes, size_of
 from harness.traces.calls import Traffic, draw_calls
 from harness.traces.replay import LOSING, MIXED, QUIET, Replay, Trouble, judge
@@ -301,6 +301,27 @@ def test_later_arrivals_of_others_count_where_users_take_turns() -> None:
     told = rig.wait("last", user="heavy")
     assert told.estimate_s is not None
     assert p50_s(told) > 1.5 * told.estimate_s
+
+
+def test_a_slot_that_is_kept_for_a_better_node_is_none() -> None:
+    rig = Rig(fairness="fifo")
+    rig.node("fast")
+    rig.node("slow")
+    for number in range(10):
+        names = [f"a{number}", f"b{number}"]
+        nodes = {rig.start(name, max_wait_s=0.0).node: name for name in names}
+        rig.finish(nodes["fast"], after_s=1.0)
+        rig.finish(nodes["slow"], after_s=4.0)
+        rig.now_s += 400.0
+    lane = rig.core._book.cluster.lanes["m", "openai"]
+    assert rig.start("c").node == "fast"
+    assert usable_slots(lane) == 2
+    assert rig.wait("held").reason == "better_node"
+    assert usable_slots(lane) == 1
+    for name in "defgh":  # so many that one of them does not wait for it any more
+        rig.arrive(name)
+    assert rig.routed[-1].node == "slow"
+    assert usable_slots(lane) == 2
 
 
 def test_a_load_is_told_to_those_behind_it() -> None:

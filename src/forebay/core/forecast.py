@@ -334,7 +334,12 @@ def _raw_s(
 
 
 def usable_slots(lane: Lane) -> int:
-    """Return how many slots the starts of a lane come from."""
+    """Return how many slots the starts of a lane come from; one kept for a better node is none."""
+    nodes = lane.nodes.values()
+    for node in nodes:
+        if node.held:
+            used = sum(min(one.slots, len(one.leases) + one.lent) for one in nodes)
+            return min(used, lane.slots)
     return lane.slots
 
 
