@@ -102,6 +102,18 @@ def test_the_same_numbers_are_told_to_one_who_asks() -> None:
     assert (asked.p50_s, asked.p90_s) == (on_arrival.p50_s, on_arrival.p90_s)
 
 
+def test_one_that_waits_is_told_less_and_less_until_the_next_start() -> None:
+    rig = measured_rig(10.0, 10.0, 10.0)
+    rig.wait("a")
+    rig.wait("b")
+    told = [(p50_s(rig.describe("a")), p50_s(rig.describe("b")))]
+    for _ in range(4):
+        rig.now_s += 2.5
+        told.append((p50_s(rig.describe("a")), p50_s(rig.describe("b"))))
+    assert [one for one, _ in told] == pytest.approx([10.0, 7.5, 5.0, 2.5, 2.0], abs=1.0)
+    assert [two for _, two in told] == pytest.approx([20.0, 17.5, 15.0, 12.5, 12.0], abs=2.0)
+
+
 def test_what_was_promised_comes_back_with_the_start() -> None:
     rig = measured_rig(10.0)
     promised = rig.wait("a").p50_s

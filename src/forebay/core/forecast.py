@@ -50,6 +50,9 @@ MARK_S: Final = 1.0
 MARKS_MAX: Final = 1024
 UNMEASURED: Final = 10.0
 """So many starts at the mean service time are taken as seen before the first."""
+RUN_MOST: Final = 0.8
+"""For one that waits the estimate counts down until the next start, by so much of what lies between
+two of them."""
 DAMPING: Final = 0.65
 LONGEST_MOST: Final = 2.2
 RAW_MIN_S: Final = 0.001
@@ -87,8 +90,8 @@ class Line:
     """What is known of one queue: what waits there, how fast it moves, how waits turned out."""
 
     __slots__ = (
-        "_at_s", "_before_s", "_clock", "_ended", "_errors", "_marks", "_ratios", "_slots",
-        "_times", "busy_s", "expected_s", "longest_s", "owed", "sizes", "travel", "work_s",
+        "_before_s", "_clock", "_ended", "_errors", "_marks", "_ratios", "_slots",
+        "_times", "at_s", "busy_s", "expected_s", "longest_s", "owed", "sizes", "travel", "work_s",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -98,7 +101,7 @@ class Line:
         self.work_s = 0.0  # slot-seconds of that time
         self.expected_s = 0.0  # what the starts in that time usually take
         self.travel = 0.0  # of the clock V
-        self._at_s = self._clock = 0.0  # when that was counted last, and V then
+        self.at_s = self._clock = 0.0  # when that was counted last, and V then
         self._slots = 0
         self._times = [0.0]  # busy_s at each mark
         self._marks = [(0.0, 0.0, 0.0)]  # work_s, expected_s and travel there
@@ -109,7 +112,7 @@ class Line:
 
     def begin(self, queue: WaitQueue, now_s: float) -> None:
         """Count from now on."""
-        self._at_s, self._clock, self._slots = now_s, queue.clock, queue.lane.slots
+        self.at_s, self._clock, self._slots = now_s, queue.clock, queue.lane.slots
 
     def count(self, entry: Entry, change: int) -> None:
         """Count one that waits, or waits no more."""
@@ -132,7 +135,7 @@ class Line:
         """Count one that waited, has been charged, and starts now."""
         slots = usable_slots(queue.lane)
         if self._slots:  # else no node was up: a load says nothing about the pace
-            passed_s = now_s - self._at_s
+            passed_s = now_s - self.at_s
             self.busy_s += passed_s
             self.work_s += passed_s * slots
             self.travel += queue.clock - self._clock
@@ -146,7 +149,7 @@ class Line:
 
     def last(self, span_s: float, queue: WaitQueue, now_s: float) -> tuple[float, float, float]:
         """Return slot-seconds, what starts usually take, and V's way in about the last seconds."""
-        passed_s = now_s - self._at_s if queue.waiting else 0.0
+        passed_s = now_s - self.at_s if queue.waiting else 0.0
         at = bisect_right(self._times, self.busy_s + passed_s - span_s) - 1
         work_s, expected_s, travel = self._marks[at if at > 0 else 0]
         return (
@@ -247,6 +250,9 @@ class Forecast:
         line = self._lines.get(queue) or Line()
         each_s = self._each_s(queue, mean_s, mine)
         raw_s = _raw_s(line, queue, place, (mean_s, each_s), now_s) + _load_left_s(lane, now_s)
+        if mine is not None and mine.since_s < now_s:
+            passed_s = now_s - max(line.at_s, mine.since_s)
+            raw_s -= min(passed_s, RUN_MOST * raw_s / (place.ahead + 1))
         header_s = place.ahead * _three_digits(mean_s) / (lane.slots or 1)
         header_s = floor(header_s * 1e6 + 0.5) / 1e6  # 10 x 1.1 is 11, not a bit more
         return line.promise(raw_s, place.own > 0.0, header_s)
