@@ -31,7 +31,7 @@ A number that the engine named is where to begin and the most there are: only 4 
 from __future__ import annotations
 
 from itertools import pairwise
-from math import ceil, exp, log
+from math import ceil, exp, fsum, log
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from forebay.core.events import Finished
@@ -424,8 +424,8 @@ def measure(rounds: Mapping[int, Sequence[Sample]]) -> dict[int, Pace]:
                 parts.setdefault(key, []).append((x, y / stretch))
         lines = {key: line(part) for key, part in parts.items()}
         paces = {number: _pace(some, lines) for number, some in points.items()}
-    usual_s = {key: sum(y for _, y in part) for key, part in parts.items()}
-    share = sum(y for key, y in usual_s.items() if key[1] == "first") / sum(usual_s.values())
+    usual_s = {key: fsum(y for _, y in part) for key, part in parts.items()}
+    share = fsum(y for key, y in usual_s.items() if key[1] == "first") / fsum(usual_s.values())
     return {number: Pace(first, rest, share) for number, (first, rest) in paces.items()}
 
 
@@ -450,13 +450,13 @@ def _pace(
         return rest, rest
     firsts.sort(key=lambda pair: pair[0] / pair[1])
     firsts = firsts[: max(3, len(firsts) - 1)]  # that one is late may be chance
-    first = sum(y for y, _ in firsts) / sum(usual for _, usual in firsts)
+    first = fsum(y for y, _ in firsts) / fsum(usual for _, usual in firsts)
     return first, middle(rests)
 
 
 def line(points: Sequence[tuple[float, float]]) -> Line:
     """Return where the line nearest to points begins and how steep it is, in relative errors."""
-    usual = sum(x for x, _ in points) / len(points) + 1.0
+    usual = fsum(x for x, _ in points) / len(points) + 1.0
     w = wx = wy = wxx = wxy = 0.0
     for x, y in points:
         weight = (x + usual) ** -2
@@ -485,4 +485,4 @@ def middle(values: Sequence[float]) -> float:
     """
     cut = len(values) // 4
     half = sorted(values)[cut : len(values) - cut]
-    return sum(half) / len(half)
+    return fsum(half) / len(half)
