@@ -10,8 +10,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from forebay.core import Expire, KeyLimits, Observed, Reject, Route, Wait
-from forebay.core.arrivals import would_stand
 from forebay.core.forecast import LONGEST_OF, Line, usable_slots
+from forebay.core.outlook import come_again_s, newcomer
 from forebay.core.service_times import FEW, Recent, ServiceTimes, size_of
 from harness.traces.calls import Traffic, draw_calls
 from harness.traces.replay import LOSING, MIXED, QUIET, Replay, Trouble, judge
@@ -459,16 +459,14 @@ def test_asking_changes_nothing(seed: int, fairness: str) -> None:
         rig.arrive(f"{rng.choice('abcde')}{number}", priority=rng.choice(["high", "low"]))
         if rng.random() < 0.8:
             running += rig.finish(running.pop(rng.randrange(len(running))))
-    book, arrivals = rig.core._book, rig.core._arrivals
+    book = rig.core._book
     waiting = [one for one in book.entries.values() if one.state == "waiting"]
     lane = waiting[0].queue.lane
     before = state_of(book)
     for entry in waiting:
         rig.describe(entry.id)
-        assert arrivals.turn_s(entry.arrival, lane) is not None
-        for users_max in (2, 1000):
-            place = would_stand(book, entry.arrival, entry.queue, users_max)
-            assert book.forecast.when(entry.queue, place, rig.now_s) is not None
+        assert come_again_s(book, entry.arrival, lane) is not None
+        assert newcomer(book, entry.arrival, entry.queue).p50_s is not None
     for queue in lane.queues:  # some of which nobody has ever waited in
         book.forecast.last_in_class(lane, queue.rank, rig.now_s)
     book.forecast.last_in_lane_s(lane, rig.now_s)

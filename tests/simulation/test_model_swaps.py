@@ -220,6 +220,7 @@ def test_a_model_asked_for_now_and_then_is_served_beside_a_busy_one(
 def test_four_models_asked_for_at_once_all_have_their_turns() -> None:
     report = Simulation(beside_a_busy_model(20.0, "bcd"), seed=0).run()
     assert min(report.users[model].served for model in "bcd") >= 25
+    assert "queue_full" not in report.outcomes  # no load makes a line too long
 
 
 @pytest.mark.parametrize("stagger_s", [0.0, 40.0])

@@ -1,4 +1,18 @@
-"""The decision on arrival: `Route`, `Wait(reason, estimate)` or `Reject(code, reasons)`."""
+"""The decision on arrival: `Route`, `Wait(reason, estimate)` or `Reject(code, reasons)`.
+
+1. *Model*: of several, one that can run now, else one that a node is up for, else one that a node
+   will soon be up for.
+2. *Node*: where none has a slot for it, refuse what none will have in time; `_unroutable` says why.
+   What takes no slot at all is only counted.
+3. *Key*: refuse what is over its key's cap, and let what is over its rate wait (5).
+4. *Slot*: start where one is free, unless a better node is worth waiting for.
+5. *Job*: wait, outside the bounds.
+6. *Key*: refuse what its rate, or the prompts that wait at its cap, keep from starting in time.
+7. *Time*: refuse what will not wait.
+8. *Room*: refuse what finds none, unless one that waits makes room.
+9. *Line*: refuse what would only wait to die, at its own limit or at the operator's.
+10. Displace who makes room, and wait.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +22,14 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from forebay.core import positions
+from forebay.core import outlook
 from forebay.core.actions import NO_ROOM, RETURNABLE, Reject, Wait
-from forebay.core.dispatch import earliest_s, fill_open
+from forebay.core.dispatch import fill_open
 from forebay.core.gates import may_be_held
 from forebay.core.key_rates import charge_claim, is_full
 from forebay.core.lanes import is_known, listing, waiting_in
 from forebay.core.nodes import would_open
 from forebay.core.placement import GAIN_S, Start, choose
-from forebay.core.positions import Place
 from forebay.core.records import NOWHERE, Claim
 from forebay.errors import InvariantBroken
 
@@ -45,28 +58,8 @@ REASONS: dict[str, str] = {
 NEVER_WAITS: Final = ("queue_disabled", "stream_not_queued")
 """Refusals of those who may not wait, whatever the room; but live calls come before jobs."""
 
-RATE_P90: Final = 1.2
-"""A key's rate is known, but not what the answers before it will take of it."""
-SURELY: Final = 1.5
-"""Who is promised more than that of its own limit is refused: half of the promises are too long."""
-AGAIN_MIN: Final = 0.5
-"""Of a newcomer's wait; so long is anyone told to stay away."""
 WEIGHT_MIN, WEIGHT_MAX = 0.000001, 1000000.0
 """Beyond these a share means nothing, and charges over weights would not stay finite."""
-
-
-def would_stand(book: Book, arrival: Arrived, queue: WaitQueue, users_max: int) -> Place:
-    """Return where an arrival would stand that joined now."""
-    user = book.users.known.get(arrival.user)
-    account = user.accounts.get(queue) if user is not None else None
-    owed = book.forecast.owed(queue)
-    return positions.newcomer_place(queue, owed, account, arrival, book.options, users_max)
-
-
-def stands(book: Book, entry: Entry) -> Place:
-    """Return where an entry stands that is in its queue."""
-    owed = book.forecast.owed(entry.queue)
-    return positions.exact_place(entry, owed, book.options, book.charging.price, book.seq)
 
 
 class Arrivals:
@@ -87,15 +80,16 @@ class Arrivals:
             or arrival.fallbacks
         ):
             self.validate(arrival)
-            arrival = self.choose_model(arrival)
+            arrival = self.choose_model(arrival)  # 1
         lane = book.cluster.lanes.get((arrival.model, arrival.family))
-        if lane is None or not lane.slots or book.stopping:
+        if lane is None or not lane.slots or book.stopping:  # 2
             lane = self._lane_worth_waiting_for(arrival, lane)
             if lane is None:
                 return
+        # 3
         if (arrival.key_running_max or book.paced) and self._is_settled_by_key(arrival, lane):
             return
-        if book.cluster.open:
+        if book.cluster.open:  # 4
             queue = lane.queues[book.rank_of(arrival)]
             node = choose(book.cluster, queue, arrival, NOWHERE, book.now_s)
             if node is not None and len(lane.nodes) > 1 and self._is_held(arrival, queue, node):
@@ -252,7 +246,12 @@ class Arrivals:
             raise InvariantBroken(f"ticket {arrival.id!r}: max_wait_s must be a number")
 
     def refuse(
-        self, arrival: Arrived, code: RejectCode, lane: Lane | None, wait_s: float | None = None
+        self,
+        arrival: Arrived,
+        code: RejectCode,
+        lane: Lane | None,
+        wait_s: float | None = None,
+        words: str = "",
     ) -> None:
         """Refuse an arrival; nothing of it is kept."""
         book = self._book
@@ -263,12 +262,12 @@ class Arrivals:
         returns = code in RETURNABLE
         if wait_s is None and lane is not None:
             if returns:
-                wait_s = self.turn_s(arrival, lane)
+                wait_s = outlook.come_again_s(book, arrival, lane)
             else:
                 wait_s = book.forecast.last_in_lane_s(lane, book.now_s)
         if lane is not None and not is_known(lane):
             book.cluster.forget_if_unused(lane)
-        words = self._why_no_node(lane) if code == "no_node" else REASONS[code]
+        words = words or (self._why_no_node(lane) if code == "no_node" else REASONS[code])
         if returns:
             book.keep_number(arrival, book.arrival_number(arrival), wait_s)
         book.actions.append(Reject(arrival.id, code, (words,), wait_s, wait_s))
@@ -340,20 +339,30 @@ class Arrivals:
         )
 
     def _wait_or_refuse(self, arrival: Arrived, lane: Lane) -> None:
-        """Let it wait, unless it will not, may not, or would only wait to die at its own limit."""
-        if arrival.job:
+        """Let it wait, unless it will not, may not, or would only wait to die."""
+        book, own_s = self._book, arrival.max_wait_s
+        if arrival.job:  # 5
             self._enqueue(arrival, lane)
             return
-        if self._book.paced and self._is_refused_by_rate(arrival, lane):
+        if book.paced and self._is_refused_by_rate(arrival, lane):  # 6
             return
         if arrival.patient and self._no_place_for_prompt(arrival):
             self.refuse(arrival, "user_queue_full", lane)
             return
-        limit_s = arrival.max_wait_s
-        if limit_s is not None and limit_s <= 0.0 < self._book.options.wait_s_max:
+        if own_s is not None and own_s <= 0.0 < book.options.wait_s_max:  # 7
             self.refuse(arrival, "deadline_unreachable", lane)
-        elif self._make_room(arrival, lane):
-            self._enqueue(arrival, lane)
+            return
+        code, victim = self._find_room(arrival, lane)  # 8
+        if code is not None:
+            self.refuse(arrival, code, lane)
+            return
+        if lane.is_up and self._is_hopeless(arrival, lane):  # 9; a load may be shorter than others
+            return
+        if victim is not None:  # 10
+            lane.unfinished += 1  # one that no node lists must not end with its last waiter
+            self._displace(victim)
+            lane.unfinished -= 1
+        self._enqueue(arrival, lane)
 
     def _no_place_for_prompt(self, arrival: Arrived) -> bool:
         """Say whether as many of a capped key wait as may run: more would keep others out."""
@@ -378,30 +387,45 @@ class Arrivals:
         if entry.state == "waiting":
             entry.queued = True
             book.count_enqueued(entry)
-            book.actions.insert(before, self._promise(entry, youngest=entry.seq > newest))
+            told = outlook.promise(book, entry, youngest=entry.seq > newest)
+            entry.p50_s, claim = told.p50_s, entry.claim
+            wait = Wait(
+                entry.id, self.reason(entry), told.position, told.header_s, told.p50_s, told.p90_s,
+                entry.seq, None if claim is None else book.rates.status(claim.rate, book.now_s),
+            )  # fmt: skip
+            book.actions.insert(before, wait)
 
-    def _make_room(self, arrival: Arrived, lane: Lane) -> bool:
-        """Check the bounds, displacing a waiter where the rules allow it; False when refused."""
+    def _find_room(self, arrival: Arrived, lane: Lane) -> tuple[RejectCode | None, Entry | None]:
+        """Return why one more may not wait, or else who makes room for it, if anybody must."""
         book = self._book
         user = book.users.known.get(arrival.user)
         code = book.bounds.refusal(arrival, user)
-        victim = None
         if code in (None, "queue_full") and not lane.is_up and self._strands_too_many():
-            code = "queue_full"
-        elif code == "queue_full" and self._has_time(arrival):
+            return "queue_full", None
+        if code == "queue_full" and self._has_time(arrival):
             victim = book.bounds.victim(arrival, book.rank_of(arrival), user, book.now_s)
-        elif code in NEVER_WAITS and self._finds_a_job(lane):
+            return (code if victim is None else None), victim
+        if code in NEVER_WAITS and self._finds_a_job(lane):
             code = book.bounds.refusal_of_guest(arrival, user)
-        if code is not None and victim is None:
-            self.refuse(arrival, code, lane)
+        return code, None
+
+    def _is_hopeless(self, arrival: Arrived, lane: Lane) -> bool:
+        """Refuse at once what would wait longer than its caller will, or the operator lets it."""
+        book, own_s, limit_s = self._book, arrival.max_wait_s, self._book.options.wait_s_max
+        if own_s is not None and own_s < limit_s:
+            wait_s = outlook.beyond_own_limit_s(book, arrival, lane, own_s)
+            if wait_s is not None:
+                self.refuse(arrival, "deadline_unreachable", lane, wait_s)
+            return wait_s is not None
+        if arrival.patient or not book.options.refuses_long_lines:
             return False
-        if arrival.max_wait_s is not None and self._is_too_late(arrival, lane):
-            return False
-        if victim is not None:
-            lane.unfinished += 1  # one that no node lists must not end with its last waiter
-            self._displace(victim)
-            lane.unfinished -= 1
-        return True
+        wait_s = outlook.beyond_the_limit_s(book, arrival, lane)
+        if wait_s is not None:
+            words = (
+                f"queue is full: would wait about {_about(wait_s)}, the limit is {_about(limit_s)}"
+            )
+            self.refuse(arrival, "queue_full", lane, wait_s, words)
+        return wait_s is not None
 
     def _is_held(self, arrival: Arrived, queue: WaitQueue, node: Node) -> bool:
         """Say whether one that could start should rather wait for a better node."""
@@ -454,95 +478,16 @@ class Arrivals:
         book = self._book
         book.end(victim, "reject")
         book.tally.rejected["queue_full"] += 1
-        wait_s = self.turn_s(victim.arrival, victim.queue.lane)
+        wait_s = outlook.come_again_s(book, victim.arrival, victim.queue.lane)
         words = REASONS["queue_full"]
         book.keep_number(victim.arrival, victim.seq, wait_s)
         book.actions.append(Reject(victim.id, "queue_full", (words,), wait_s, wait_s))
 
-    def _is_too_late(self, arrival: Arrived, lane: Lane) -> bool:
-        """Refuse at once what would only wait to die at the caller's own limit."""
-        book = self._book
-        limit_s = arrival.max_wait_s
-        if limit_s is None or limit_s >= book.options.wait_s_max:
-            return False
-        if not lane.is_up:  # a load may be shorter than those before it
-            return False
-        queue = lane.queues[book.rank_of(arrival)]
-        place = would_stand(book, arrival, queue, positions.EXACT_MAX)
-        turn_s = earliest_s(book, queue)
-        if turn_s is not None:  # no node has its model in memory: the earliest turn it can have
-            rounds = place.ahead // lane.slots
-            wait_s = turn_s + rounds * (lane.times.quantile_s(0.5) or 0.0)
-        else:
-            estimate = book.forecast.when(queue, place, book.now_s)
-            if estimate is None:
-                return False
-            wait_s = estimate.p50_s
-            limit_s *= SURELY
-        wait_s = min(wait_s, self._until_old_turn_s(arrival))
-        if wait_s <= limit_s:
-            return False
-        self.refuse(arrival, "deadline_unreachable", lane, wait_s)
-        return True
 
-    def turn_s(self, arrival: Arrived, lane: Lane) -> float | None:
-        """Return how long one that finds no room would wait if there were, with its number.
+def _about(seconds: float) -> str:
+    """Say how long something is, for people.
 
-        Room comes free one by one, and not only for those whose turn is over: they are not told to
-        come at shorter and shorter intervals, since callers give up after a number of attempts.
-        """
-        book = self._book
-        queue = lane.queues[book.rank_of(arrival)]
-        place = would_stand(book, arrival, queue, positions.REFUSED_MAX)
-        estimate = book.forecast.when(queue, place, book.now_s)
-        if estimate is None:
-            return None
-        wait_s = estimate.p50_s
-        return min(wait_s, max(wait_s * AGAIN_MIN, self._until_old_turn_s(arrival)))
-
-    def _until_old_turn_s(self, arrival: Arrived) -> float:
-        """Return how long it is until the turn for which an arrival was refused last time.
-
-        It is 0 once that is over, and infinite where nothing is known.
-        """
-        kept = self._book.kept_of(arrival)
-        return inf if kept is None else max(0.0, kept.turn_s - self._book.now_s)
-
-    def _promise(self, entry: Entry, *, youngest: bool) -> Wait:
-        """Tell a newcomer its place and how long it will take, and remember what was said."""
-        book, claim = self._book, entry.claim
-        if claim is not None and claim.parked:
-            position, header_s, entry.p50_s, p90_s = self.parked_outlook(
-                entry, claim, youngest=True
-            )
-        else:
-            if entry.goes_first or not youngest:
-                place = stands(book, entry)
-            else:
-                place = positions.youngest_place(
-                    entry, book.forecast.owed(entry.queue), book.options
-                )
-            position, header_s, p90_s = place.ahead + 1, None, None
-            estimate = book.forecast.promise(entry, place, book.now_s)
-            if estimate is not None:
-                entry.p50_s, p90_s, header_s = estimate.p50_s, estimate.p90_s, estimate.header_s
-        return Wait(
-            entry.id, self.reason(entry), position, header_s, entry.p50_s, p90_s, entry.seq,
-            None if claim is None else book.rates.status(claim.rate, book.now_s),
-        )  # fmt: skip
-
-    def parked_outlook(
-        self, entry: Entry, claim: Claim, *, youngest: bool = False
-    ) -> tuple[int, float | None, float | None, float | None]:
-        """Return the position of a parked entry, the header's estimate, p50 and p90.
-
-        Its wait is what its rate takes, or its lane if that takes longer.
-        """
-        book, line = self._book, claim.line
-        assert line is not None
-        before = positions.parked_before(line, entry, book.charging.price, youngest=youngest)
-        ahead = positions.ahead_of_parked(entry, before, book.options)
-        wait_s = book.rates.wait_s(entry, before + (line.offer is not None), book.now_s)
-        estimate = book.forecast.when(entry.queue, Place(ahead), book.now_s)
-        p50_s, p90_s, header_s = estimate[:3] if estimate is not None else (0.0, 0.0, 0.0)
-        return ahead + 1, max(header_s, wait_s), max(p50_s, wait_s), max(p90_s, RATE_P90 * wait_s)
+    >>> [_about(seconds) for seconds in (0.5, 60.0, 185.0)]
+    ['0.5 s', '60 s', '3 min']
+    """
+    return f"{seconds:.3g} s" if seconds < 120.0 else f"{seconds / 60.0:.0f} min"

@@ -90,8 +90,8 @@ class Line:
     """What is known of one queue: what waits there, how fast it moves, how waits turned out."""
 
     __slots__ = (
-        "_before_s", "_clock", "_ended", "_errors", "_marks", "_ratios", "_slots",
-        "_times", "at_s", "busy_s", "expected_s", "longest_s", "owed", "sizes", "travel", "work_s",
+        "_before_s", "_clock", "_errors", "_marks", "_ratios", "_slots", "_times", "at_s",
+        "busy_s", "expected_s", "longest_s", "owed", "sizes", "travel", "waits", "work_s",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class Line:
         self._ratios: dict[int, Recent] = {}  # actual / raw, by kind
         self._errors = Recent(ERRORS)  # actual / p50
         self.longest_s = self._before_s = 0.0  # of these hundreds of starts, and of those before
-        self._ended = 0
+        self.waits = 0  # that have been measured
 
     def begin(self, queue: WaitQueue, now_s: float) -> None:
         """Count from now on."""
@@ -186,9 +186,9 @@ class Line:
     def note_wait(self, waited_s: float) -> None:
         if waited_s > self.longest_s:
             self.longest_s = waited_s
-        self._ended += 1
-        if self._ended == LONGEST_OF:
-            self._before_s, self.longest_s, self._ended = self.longest_s, 0.0, 0
+        self.waits += 1
+        if self.waits % LONGEST_OF == 0:
+            self._before_s, self.longest_s = self.longest_s, 0.0
 
 
 class Forecast:
@@ -276,6 +276,10 @@ class Forecast:
         longest = max(queues, key=lambda queue: queue.waiting)
         estimate = self.when(longest, Place(sum(queue.waiting for queue in queues)), now_s)
         return None if estimate is None else estimate.p50_s
+
+    def measured(self, lane: Lane) -> int:
+        """Return how many waits of a lane have been measured."""
+        return sum(self._lines[queue].waits for queue in lane.queues if queue in self._lines)
 
     def owed(self, queue: WaitQueue) -> dict[Account, float]:
         """Return the cost of what each user has waiting in a queue."""

@@ -44,6 +44,8 @@ class Options(Struct, frozen=True, tag=True, gc=False):
     """For whom one that waits makes room: those of a higher class; also users with fewer places;
     nobody."""
     wait_s_max: float = 60.0
+    refuses_long_lines: bool = True
+    """Whether one that would wait for over twice `wait_s_max` is refused at once."""
     queue_streams: bool = True
     """False refuses a stream that could not start at once."""
 

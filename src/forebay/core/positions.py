@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from forebay.core.records import Account, Entry, FairQueue, ParkedLine, WaitQueue
 
 EXACT_MAX: Final = 1000
-REFUSED_MAX: Final = 64
+NEWCOMER_MAX: Final = 64
 """Refusals may come at any rate: about how many would be ahead is told by so many users."""
 
 
@@ -52,16 +52,15 @@ def newcomer_place(
     account: Account | None,
     arrival: Arrived,
     options: Options,
-    users_max: int = EXACT_MAX,
 ) -> Place:
     """Return where an entry would stand that joined now; None is the account of a new user."""
     counter = standing(queue, account)
     if account is None:
-        return _place(queue, owed, Place(0, counter), options, users_max)
+        return _place(queue, owed, Place(0, counter), options, NEWCOMER_MAX)
     cost = owed.get(account, 0.0)
-    older, own = _own_ahead(queue, account, arrival.conversation, cost, users_max)
+    older, own = _own_ahead(queue, account, arrival.conversation, cost, NEWCOMER_MAX)
     mine = Place(older, counter + own / arrival.weight, own, account)
-    return _place(queue, owed, mine, options, users_max)
+    return _place(queue, owed, mine, options, NEWCOMER_MAX)
 
 
 def youngest_place(entry: Entry, owed: dict[Account, float], options: Options) -> Place:

@@ -26,6 +26,7 @@ from forebay.core.nodes import (
     note_outcome,
 )
 from forebay.core.options import Options
+from forebay.core.outlook import come_again_s
 from forebay.core.placement import is_as_fast_as_any, measure
 from forebay.core.tickets import Book
 from forebay.core.view import audit, describe, snapshot
@@ -202,7 +203,7 @@ class Scheduler:
         book.tally.cancelled += 1
         if entry.state != "running":
             book.end(entry, "cancel")
-            wait_s = self._arrivals.turn_s(entry.arrival, entry.queue.lane)
+            wait_s = come_again_s(book, entry.arrival, entry.queue.lane)
             book.keep_number(entry.arrival, entry.seq, wait_s)
             return
         node = book.release(entry)

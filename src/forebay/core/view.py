@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forebay.core.actions import Audit, Describe, Lease
-from forebay.core.arrivals import stands
 from forebay.core.lanes import waiting_in
+from forebay.core.outlook import outlook
 from forebay.core.snapshot import LaneView, NodeView, Snapshot, mean
 from forebay.core.tickets import total_wait_s
 
@@ -36,18 +36,7 @@ def describe(book: Book, arrivals: Arrivals, entry: Entry) -> Describe:
             cached_tokens=entry.cached_tokens,
             prompt_tokens=entry.arrival.prompt_tokens,
         )
-    claim = entry.claim
-    position: int
-    header_s: float | None
-    p50_s: float | None
-    p90_s: float | None
-    if claim is not None and claim.parked:
-        position, header_s, p50_s, p90_s = arrivals.parked_outlook(entry, claim)
-    else:
-        place = stands(book, entry)
-        estimate = book.forecast.when(entry.queue, place, book.now_s, entry)
-        position = place.ahead + 1
-        p50_s, p90_s, header_s = estimate[:3] if estimate is not None else (None, None, None)
+    position, header_s, p50_s, p90_s = outlook(book, entry)
     hold = entry.hold
     return Describe(
         entry.id,

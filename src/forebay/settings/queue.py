@@ -94,7 +94,7 @@ class QueueSettings(Section):
 
     max_wait_seconds: AmountOrForever = 60.0
     """Longest a request may wait, in seconds; running does not count. 0 allows no wait, inf is no
-    limit."""
+    limit. One that would wait over twice as long is refused at once, but for `profile` "nexus"."""
 
     full_status: Status = 429
     """HTTP status when the queue is full; 400 to 599."""
@@ -200,6 +200,7 @@ class QueueSettings(Section):
             per_user_max=self.max_per_user,
             when_full=self.when_full,
             wait_s_max=self.max_wait_seconds,
+            refuses_long_lines=self.profile != "nexus",
             queue_streams=self.stream == "queue",
             priorities=self.priorities,
             class_order=self.priority,

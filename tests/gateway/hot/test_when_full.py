@@ -1,4 +1,4 @@
-"""Who makes room in a full queue, and what it is told."""
+"""Who makes room in a full queue, who would wait too long, and what they are told."""
 
 from __future__ import annotations
 
@@ -71,3 +71,33 @@ async def test_where_nobody_makes_room_the_newcomer_is_refused_whatever_its_clas
     refused = await (await rig.ask(user="b", headers=HIGH)).reply()
     assert (refused.status, refused.json["error"]["code"]) == (status, "queue_full")
     assert await serve_all(node, running, *waiting) == [200, 200]
+
+
+@pytest.mark.parametrize("profile", ["standard", "nexus"])
+async def test_who_would_wait_over_twice_the_limit_is_refused_with_the_estimate(
+    rig: Rig, profile: str
+) -> None:
+    limits = {"max_wait_seconds": 60.0, "full_status": 429, "max_size": 100, "fairness": "fifo"}
+    node, running = await busy(rig, profile=profile, **limits)
+    for _ in range(21):
+        [client] = await rig.line_up(1)
+        rig.clock.advance(20.0)
+        await running.answer(OK)
+        running = await node.next_call()
+    waiting = await rig.line_up(5)
+    body: dict[str, Any] = {"messages": ["the same"]}
+    if profile == "nexus":
+        waiting += await rig.line_up(5)
+    else:
+        waiting += await rig.line_up(1)  # its turn is in two minutes
+        refused = await (await rig.ask(**body)).reply()
+        error = refused.json["error"]
+        assert (refused.status, error["code"]) == (429, "queue_full")
+        assert error["message"] == "queue is full: would wait about 2 min, the limit is 60 s"
+        assert error["estimated_wait_seconds"] == pytest.approx(140.0, rel=0.1)
+        assert refused.headers["x-should-retry"] == "true"
+        assert 48 <= int(refused.headers["retry-after"]) <= 60
+        rig.clock.advance(30.0)
+        waiting += await rig.line_up(1, **body)  # its turn is now nearer than that
+    assert await serve_all(node, running, *waiting) == [200] * len(waiting)
+    client.close()

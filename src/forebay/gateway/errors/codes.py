@@ -47,7 +47,8 @@ CODES: dict[str, Code] = {
     "queue_full": _later(
         429,
         "The queue is full (`queue.max_size`, `queue.max_bytes`), or was, and a request of a higher "
-        "class took this one's place (`queue.when_full`).",
+        "class took this one's place (`queue.when_full`); or the request would wait over twice "
+        "`queue.max_wait_seconds`.",
         "Try again after `Retry-After`. If this persists, raise `queue.max_size` or "
         "`queue.max_bytes`, or add nodes.",
         "キューが満杯です（すべてのノードが過負荷です）",

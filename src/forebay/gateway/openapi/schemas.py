@@ -89,7 +89,9 @@ _CODE: Final[Schema] = {"enum": sorted(CODES)}
 _DETAILS: Final[dict[str, Schema]] = {
     "retry_after?": said("Whole seconds after which to try again.", COUNT),
     "waited_seconds?": said("How long it waited (`queue_timeout`, `no_node`).", SECONDS),
-    "estimated_wait_seconds?": said("The wait to expect (`deadline_unreachable`).", SECONDS),
+    "estimated_wait_seconds?": said(
+        "The wait to expect (`deadline_unreachable`, `queue_full`).", SECONDS
+    ),
     "cause?": said("What the node did (`node_failed`).", TEXT),
     "node?": said("Which node it ran on.", TEXT),
     "attempts?": said("How often it was tried (`node_failed`).", COUNT),

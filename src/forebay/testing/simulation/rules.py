@@ -243,6 +243,8 @@ def is_deserved(
     if action.code == "shutting_down":
         assert stopping, f"{arrived.id} is told of a shutdown that nobody asked for"
         return
+    if action.code == "queue_full" and _line_is_too_long(mirror, options, arrived, action):
+        return
     reason = REASONS.get(action.code)
     assert reason is not None, f"{arrived.id} is refused with the unknown code {action.code}"
     assert reason(mirror, options, arrived, action), (
@@ -253,6 +255,21 @@ def is_deserved(
         _no_slot_was_free(mirror, arrived)
     if action.code == "queue_full":
         nobody_could_give_way(mirror, options, newcomer)
+
+
+def _line_is_too_long(mirror: Mirror, options: Options, arrived: Arrived, action: Reject) -> bool:
+    """Say whether it may have been refused for the length of the line; estimates are not judged."""
+    own_s = arrived.max_wait_s
+    if (
+        not action.reasons
+        or arrived.job
+        or arrived.patient
+        or (own_s is not None and own_s < options.wait_s_max)
+    ):
+        return False
+    is_up = any(node.is_up() for node in mirror.nodes_of((arrived.model, arrived.family)))
+    told = options.refuses_long_lines and is_up and "would wait about" in action.reasons[0]
+    return told and (action.estimate_s or 0.0) > 2.0 * options.wait_s_max > 0.0
 
 
 def _no_slot_was_free(mirror: Mirror, arrived: Arrived) -> None:
