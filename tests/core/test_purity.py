@@ -171,7 +171,7 @@ def test_a_picture_and_a_refusal_cost_the_same_however_many_wait(event: Event) -
 def test_fault_19_deadlines_that_pass_at_once_cost_in_proportion_to_their_number() -> None:
     late_s = Options().wait_s_max
     few, many = (calls_of(crowded(count), Ticked(), late_s) for count in (1_000, 10_000))
-    assert few / 1_000 <= 30  # measured: 21
+    assert few / 1_000 <= 33  # measured: 30
     assert many <= 11 * few
 
 

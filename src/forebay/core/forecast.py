@@ -196,7 +196,7 @@ class Forecast:
 
     def __init__(self) -> None:
         self._lines: dict[WaitQueue, Line] = {}
-        self._promised: dict[Entry, tuple[Line, Estimate]] = {}  # to those that wait
+        self._promised: dict[str, tuple[Line, Estimate]] = {}  # to those that wait, by id
         self._sweep_at: int = SWEEP_SLACK
 
     # -- what it is told
@@ -223,14 +223,14 @@ class Forecast:
         line.count_start(queue, entry, now_s)
         if entry.attempt == 0:
             line.note_wait(entry.waited_s)
-            promised = self._promised.pop(entry, None)
+            promised = self._promised.pop(entry.id, None)
             if promised is not None:
                 promised[0].learn(promised[1], entry.waited_s)
 
     def ended(self, entry: Entry) -> None:
         """An entry will never start: how long it would have waited is not known."""
-        if entry in self._promised:
-            del self._promised[entry]
+        if entry.id in self._promised:
+            del self._promised[entry.id]
 
     # -- what it is asked
 
@@ -262,7 +262,7 @@ class Forecast:
         queue = entry.queue
         estimate = self.when(queue, place, now_s, entry)
         if estimate is not None and queue.lane.is_up:  # a load teaches nothing about service times
-            self._promised[entry] = self._lines[queue], estimate
+            self._promised[entry.id] = self._lines[queue], estimate
         return estimate
 
     def last_in_class(self, lane: Lane, rank: int, now_s: float) -> Estimate | None:

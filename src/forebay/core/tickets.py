@@ -337,7 +337,8 @@ class Book:
             if claim is None or not claim.parked:
                 fairness.take(queue, entry)
                 self.forecast.left(entry)
-            self.forecast.ended(entry)
+            if entry.p50_s is not None:
+                self.forecast.ended(entry)
             if claim is not None:
                 self.rates.leave(entry, claim, self.now_s)
             forget_hold(entry)
