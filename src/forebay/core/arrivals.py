@@ -29,7 +29,7 @@ from forebay.core.gates import may_be_held
 from forebay.core.key_rates import charge_claim, is_full
 from forebay.core.lanes import is_known, listing, waiting_in
 from forebay.core.nodes import would_open
-from forebay.core.placement import GAIN_S, Start, choose
+from forebay.core.placement import GAIN_S, Start, choose, usable
 from forebay.core.records import NOWHERE, Claim
 from forebay.errors import InvariantBroken
 
@@ -109,17 +109,18 @@ class Arrivals:
         lane = cluster.lanes.get((arrival.model, arrival.family))
         if lane is None:
             return "", 0.0
-        lent: dict[str, Node] = {}
-        for name in names:
-            node = lane.nodes.get(name)
-            if node is not None and name not in cluster.open and would_open(node, book.now_s):
-                lent[name] = node
-        if not lent:
-            return "", 0.0
+        lent = {
+            name: lane.nodes[name] for name in names
+            if name in lane.nodes and name not in cluster.open
+            and would_open(lane.nodes[name], book.now_s)
+        }  # fmt: skip
         queue = lane.queues[book.rank_of(arrival)]
+        able = usable(cluster, queue, arrival, NOWHERE, {**cluster.open, **lent})
+        if not lent or not able:
+            return "", 0.0
         start = Start(cluster, queue, arrival, NOWHERE, book.now_s)
-        here, there = start.best(cluster.open), start.best({**cluster.open, **lent})
-        if there is None or there.name not in lent:
+        here, there = choose(cluster, queue, arrival, NOWHERE, book.now_s), start.best(able)
+        if there.name not in lent:
             return "", 0.0
         if here is None:
             if cluster.favourite(arrival.affinity) == there.name:

@@ -78,16 +78,6 @@ class Start:
         self.token_s = lane.prefill.token_s()
         self.rest_s = lane.work.rest_s
 
-    def best(self, open_nodes: dict[str, Node]) -> Node | None:
-        """Return the node where it ends first, of those that are open and that it may use."""
-        lane = self.lane
-        found: list[Node] = []
-        for name in lane.nodes if len(lane.nodes) < len(open_nodes) else open_nodes:
-            node = lane.nodes.get(name)
-            if node is not None and name in open_nodes and self._may_use(node):
-                found.append(node)
-        return self._cheapest(found) if len(found) > 1 else found[0] if found else None
-
     def cost_s(self, node: Node) -> float:
         """Return how long it takes from a start on a node to the end of the answer."""
         left_s = load_left_s(node, self.lane.model, self.now_s)
@@ -121,18 +111,6 @@ class Start:
                 best = Hold(other, why, gain_s, x / other_x, until_s)
         return best
 
-    def _may_use(self, node: Node) -> bool:
-        cluster, lane, arrival = self.cluster, self.lane, self.arrival
-        if self.excluded and node.name in self.excluded:
-            return False
-        if node.room is not None and not has_memory_for(node, lane, arrival, cluster.options):
-            return False
-        if not node.holds_all and not _may_start(
-            node, lane.model, self.queue.rank, cluster.options
-        ):
-            return False
-        return cluster.reaches is None or cluster.reaches(arrival.id, node.name)
-
     def _can_await(self, node: Node) -> bool:
         """Say whether a node will take it that is full now."""
         model, reaches = self.lane.model, self.cluster.reaches
@@ -145,7 +123,8 @@ class Start:
             return False
         return reaches is None or reaches(self.arrival.id, node.name)
 
-    def _cheapest(self, nodes: list[Node]) -> Node:
+    def best(self, nodes: list[Node]) -> Node:
+        """Return the one of some nodes where it ends first."""
         costs_s = [self.cost_s(node) for node in nodes]
         least_s = min(costs_s)
         most_s = max(ALIKE * least_s, least_s + ALIKE_S)
@@ -193,7 +172,32 @@ def choose(
     cluster: Cluster, queue: WaitQueue, arrival: Arrived, excluded: frozenset[str], now_s: float
 ) -> Node | None:
     """Return the best open node for an entry of that queue that its owner reaches, or None."""
-    return Start(cluster, queue, arrival, excluded, now_s).best(cluster.open)
+    found = usable(cluster, queue, arrival, excluded, cluster.open)
+    if len(found) > 1:
+        return Start(cluster, queue, arrival, excluded, now_s).best(found)
+    return found[0] if found else None
+
+
+def usable(
+    cluster: Cluster,
+    queue: WaitQueue,
+    arrival: Arrived,
+    excluded: frozenset[str],
+    open_nodes: dict[str, Node],
+) -> list[Node]:
+    """Return the nodes that an entry of a queue may start on, of those that are open."""
+    nodes, options, found = queue.lane.nodes, cluster.options, []
+    for name in nodes if len(nodes) < len(open_nodes) else open_nodes:
+        node = nodes.get(name)
+        if node is None or name not in open_nodes or (excluded and name in excluded):
+            continue
+        if node.room is not None and not has_memory_for(node, queue.lane, arrival, options):
+            continue
+        if not node.holds_all and not _may_start(node, queue.lane.model, queue.rank, options):
+            continue
+        if cluster.reaches is None or cluster.reaches(arrival.id, name):
+            found.append(node)
+    return found
 
 
 def measure(node: Node, entry: Entry, service_s: float, output_tokens: int, now_s: float) -> None:

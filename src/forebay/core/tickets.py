@@ -188,8 +188,9 @@ class Book:
         if entry.node is not None:
             raise InvariantBroken(f"{entry.id} already holds a lease")
         queue = entry.queue
-        nodes.idle_share(node, self.now_s)
-        entry.others = float(len(node.leases))
+        if len(queue.lane.nodes) > 1:  # else nobody can wait for a better one
+            nodes.idle_share(node, self.now_s)
+            entry.others = float(len(node.leases))
         node.leases[entry.id] = queue.lane.model
         entry.node = node
         node.used_at = self.seq = self.seq + 1
@@ -211,7 +212,8 @@ class Book:
         node = entry.node
         if node is None:
             raise InvariantBroken(f"{entry.id} holds no lease")
-        nodes.idle_share(node, self.now_s)
+        if len(entry.queue.lane.nodes) > 1:
+            nodes.idle_share(node, self.now_s)
         if node.leases.pop(entry.id, None) is None:
             raise InvariantBroken(f"{entry.id} gave back a lease it does not hold")
         entry.node = None
