@@ -50,7 +50,7 @@ class Charging:
                     price = entry.cost
             amount = entry.charged = price / account.weight
             entry.charged_on, entry.charged_queue, entry.charged_account = node, queue, account
-            start = fairness.charge(queue, entry, amount)
+            start = fairness.charge(queue, account, entry, amount)
             if len(entry.user.accounts) > 1:
                 charge_elsewhere(entry.user, queue, node, amount)
             node.shares.clocks[queue.rank] = shares.tag_of(node.shares, queue, start)
@@ -95,16 +95,13 @@ class Charging:
         """Estimate what an entry will cost, in weighted tokens."""
         options, arrival = self._options, entry.arrival
         prompt = arrival.prompt_tokens if arrival.prompt_tokens < TOKENS_MAX else TOKENS_MAX
-        output = _output_tokens(entry.queue.lane, arrival.output_limit, options)
+        times = entry.queue.lane.times
+        output = times.output_tokens(options.output_tokens_unmeasured, arrival.output_limit)
         return options.input_weight * prompt + options.output_weight * output
 
 
 def expected_tokens(lane: Lane, arrival: Arrived, options: Options) -> float:
     """Return the tokens of an arrival's prompt, and of the answer as far as it can be told."""
-    output = _output_tokens(lane, arrival.output_limit, options)
+    unmeasured = options.output_tokens_unmeasured
+    output = lane.times.output_tokens(unmeasured, arrival.output_limit)
     return float(min(arrival.prompt_tokens, TOKENS_MAX)) + output
-
-
-def _output_tokens(lane: Lane, output_limit: int, options: Options) -> float:
-    output = lane.times.output_tokens(options.output_tokens_unmeasured)
-    return float(output_limit) if 0 < output_limit < output else output

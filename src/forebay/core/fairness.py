@@ -231,22 +231,20 @@ def _leave(queue: FairQueue, account: Account, entry: Entry) -> None:
         heapify(account.entries)
 
 
-def charge(queue: WaitQueue, entry: Entry, amount: float) -> float:
-    """Charge a dispatch to its user, and to its conversation there.
+def charge(queue: FairQueue, account: Account, entry: Entry, amount: float) -> float:
+    """Charge a dispatch to a user, and first to its conversation there.
 
-    Returns the user's counter before it, which is where the clock now is.
+    Returns the counter before it, which is where the clock now is.
     """
-    account, conversation = entry.account, entry.arrival.conversation
+    conversation = entry.arrival.conversation
     if account.conversation == conversation:
         account.lead = amount if account.lead >= 0.0 else account.lead + amount
-    elif (turn := turn_of(account, conversation, queue.burst)) is account:
-        account.lead = amount
-    elif account.turns is not None:
-        _charge(account.turns, turn, amount)
-    return _charge(queue, account, amount)
-
-
-def _charge(queue: FairQueue, account: Account, amount: float) -> float:
+    elif account.parent is None:
+        turn = turn_of(account, conversation, queue.burst)
+        if account.turns is None:
+            account.lead = amount
+        else:
+            charge(account.turns, turn, entry, amount)
     start = account.counter
     floor = queue.clock - queue.burst
     if start < floor:
@@ -267,8 +265,9 @@ def settle(
     if charged > queue.charge_max:
         queue.charge_max = charged
     if turns is None:
-        lead = account.lead + amount
-        account.lead = lead if lead > -queue.burst else -queue.burst
+        account.lead += amount
+        if account.lead < -queue.burst:
+            account.lead = -queue.burst
     elif (turn := turns.accounts.get(entry.arrival.conversation)) is not None:
         if charged > turns.charge_max:
             turns.charge_max = charged

@@ -111,9 +111,11 @@ def idle_share(node: Node, now_s: float) -> float:
     passed_s = now_s - node.idle_at_s
     if passed_s > 0.0:
         node.idle_at_s = now_s
-        node.idle_for_s = min(node.idle_for_s + passed_s, IDLE_S)
-        free = max(0.0, 1.0 - float(len(node.leases)) / float(max(1, node.slots)))
-        node.idle += (free - node.idle) * min(1.0, passed_s / node.idle_for_s)
+        for_s = node.idle_for_s + passed_s  # twice a request, so without a call for each bound
+        node.idle_for_s = for_s = for_s if for_s < IDLE_S else IDLE_S
+        free = 1.0 - float(len(node.leases)) / float(node.slots or 1)
+        change = (free if free > 0.0 else 0.0) - node.idle
+        node.idle += change if passed_s >= for_s else change * passed_s / for_s
     return node.idle
 
 

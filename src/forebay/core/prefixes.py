@@ -82,4 +82,6 @@ class PrefillTime:
             found = (self._in_s * self._out_out - self._out_s * self._in_out) / both
         else:  # all requests are alike: it cannot be told from the output's time
             found = TOKEN_S
-        return min(max(found, 0.0), TOKEN_S_MAX)
+        if found <= 0.0:
+            return 0.0
+        return found if found < TOKEN_S_MAX else TOKEN_S_MAX

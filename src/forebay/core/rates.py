@@ -314,7 +314,7 @@ class Rates:
         line = claim.line
         assert line is not None
         fairness.take(line, entry)
-        fairness.charge(line, entry, entry.price / entry.account.weight)
+        fairness.charge(line, entry.account, entry, entry.price / entry.account.weight)
         line.offer = entry
         self._count_parked(entry, claim, now_s, parked=False)
         entry.account = fairness.account_of(queue, entry.user, entry.arrival.weight)

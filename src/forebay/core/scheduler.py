@@ -143,7 +143,8 @@ class Scheduler:
         if entry is None or entry.state != "running":
             return
         service_s = book.now_s - entry.since_s
-        _learn_slots(book, entry, event)
+        if (before := entry.node) is not None and before.limit is not None:
+            _learn_slots(book, before, entry, event)
         node, charging, tally = book.release(entry), book.charging, book.tally
         if charging.needs_cost:
             charging.settle(entry, node, event.prompt_tokens, event.output_tokens)
@@ -173,16 +174,12 @@ class Scheduler:
             self._add_service(entry, node, service_s)
         learns = book.charging.needs_cost or book.paced or node.room is not None
         if event.output_tokens >= 0 and (learns or entry.prefix):
-            self._learn_tokens(entry, event, service_s)
-
-    def _learn_tokens(self, entry: Entry, event: events.Finished, service_s: float) -> None:
-        lane = entry.queue.lane
-        lane.times.add_output(event.output_tokens)
-        if entry.prefix:
-            # As estimated on arrival, like the cached ones. What a node counts is in another
-            # unit (its tokenizer's), and few streams tell it.
-            computed = max(0, entry.arrival.prompt_tokens - entry.cached_tokens)
-            lane.prefill.add(computed, event.output_tokens, service_s)
+            lane.times.add_output(event.output_tokens)
+            if entry.prefix:
+                # As estimated on arrival, like the cached ones. What a node counts is in another
+                # unit (its tokenizer's), and few streams tell it.
+                computed = max(0, entry.arrival.prompt_tokens - entry.cached_tokens)
+                lane.prefill.add(computed, event.output_tokens, service_s)
 
     def _add_service(self, entry: Entry, node: Node, service_s: float) -> None:
         """Count a service time where a model was loaded: the load is no part of it."""
@@ -224,7 +221,8 @@ class Scheduler:
         entry = book.entries.get(event.id)
         if entry is None or entry.state != "running":
             return
-        _learn_slots(book, entry, event)
+        if (before := entry.node) is not None and before.limit is not None:
+            _learn_slots(book, before, entry, event)
         node = book.release(entry)
         entry.joins_load = False
         book.charging.refund_class(entry, node)
@@ -408,11 +406,12 @@ class Scheduler:
             self._reject(entry, "shutting_down")
 
 
-def _learn_slots(book: Book, entry: Entry, event: events.Finished | events.Returned) -> None:
+def _learn_slots(
+    book: Book, node: Node, entry: Entry, event: events.Finished | events.Returned
+) -> None:
     """Learn from a run that ends how many its node runs well, while it holds its lease."""
-    node = entry.node
-    if node is not None and node.limit is not None:
-        slots.learn(node, entry, event, book.now_s)
+    slots.learn(node, entry, event, book.now_s)
+    if node.limit is not None:
         _tell_slots(book, node, node.limit)
 
 

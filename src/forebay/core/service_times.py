@@ -84,7 +84,7 @@ class ServiceTimes:
             self.usual_s = service_s
         self.usual_s += (service_s - self.usual_s) / MEMORY
         size = size_of(prompt_tokens)
-        mean_s = self.of_size_s(size)
+        mean_s = self.by_size_s.get(size, self.usual_s)
         seen = self._seen.get(size, 1.0)
         if seen < MEMORY:
             seen += 1.0
@@ -92,12 +92,13 @@ class ServiceTimes:
         self.by_size_s[size] = mean_s + (service_s - mean_s) / seen
 
     def add_output(self, tokens: int) -> None:
-        self._outputs.add(min(tokens, TOKENS_MAX))
+        self._outputs.add(tokens if tokens < TOKENS_MAX else TOKENS_MAX)
 
-    def output_tokens(self, unmeasured: int) -> float:
-        """Return the median length of an answer here."""
+    def output_tokens(self, unmeasured: int, limit: int) -> float:
+        """Return the median length of an answer here, or its limit if that is less; 0 is none."""
         ordered = self._outputs.ordered
-        return ordered[len(ordered) // 2] if ordered else unmeasured
+        median = ordered[len(ordered) // 2] if ordered else float(unmeasured)
+        return float(limit) if 0 < limit < median else median
 
     def mean_s(self) -> float | None:
         """Return the mean service time, or None while nothing has been measured."""

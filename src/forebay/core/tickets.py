@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.core import fairness, lanes, memory, nodes
+from forebay.core import fairness, memory, nodes
 from forebay.core.actions import Expire, Route
 from forebay.core.bounds import Bounds
 from forebay.core.charging import Charging
@@ -331,9 +331,9 @@ class Book:
     def end(self, entry: Entry, cause: Cause) -> None:
         """Close a ticket that holds no lease, wherever it stands."""
         queue, waited = entry.queue, entry.state == "waiting"
-        entry.waited_s = total_wait_s(entry, self.now_s)
         entry.state = after(entry.state, cause)
         if waited:
+            entry.waited_s += self.now_s - entry.since_s
             self.dequeue(entry)
             claim = entry.claim
             if claim is None or not claim.parked:
@@ -346,13 +346,14 @@ class Book:
             forget_hold(entry)
             self.lines.note_leave(queue)
             self.charging.refund(entry)
-        queue.lane.unfinished -= 1
+        lane = queue.lane
+        lane.unfinished -= 1
         del self.entries[entry.id]
         self.users.leave(entry.user)
         if entry.room is not None:
             self.rates.exit(entry, entry.room, self.now_s)
-        if not lanes.is_known(queue.lane):
-            self.cluster.forget_if_unused(queue.lane)
+        if not (lane.nodes or lane.resting):
+            self.cluster.forget_if_unused(lane)
 
     def expire(self, entries: Iterable[Entry]) -> None:
         """End and answer them; nothing else starts before all are out of the way."""
