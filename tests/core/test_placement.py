@@ -86,6 +86,23 @@ def test_a_hold_ends_when_its_node_rests_or_goes() -> None:
         assert rig.routed[-1].node == "slow"
 
 
+def test_a_held_request_may_start_on_a_node_that_comes_back_meanwhile() -> None:
+    rig = unequal()
+    rig.node("third", 1)
+    names = {rig.start("d").node: "d", rig.start("c", max_wait_s=0.0).node: "c"}
+    for node, after_s in (("fast", 1.0), ("third", 4.0)):
+        rig.now_s += after_s
+        rig.give(Finished(names[node], prompt_tokens=10, output_tokens=10))
+    rig.now_s += 60.0
+    rig.node("third", 1, failing=("m",))
+    rig.start("a")
+    rig.wait("b")
+    rig.node("third", 2)
+    assert (rig.routed[-1].id, rig.routed[-1].node) == ("b", "third")
+    assert not any(node.held for node in rig.core._book.cluster.nodes.values())
+    assert not rig.core._book.entries["b"].excluded
+
+
 def test_a_request_that_was_held_for_its_time_is_not_held_again() -> None:
     rig = unequal()
     rig.start("a")

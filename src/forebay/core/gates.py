@@ -58,7 +58,9 @@ def waits_for_better(book: Book, entry: Entry, node: Node) -> bool:
     the better node cannot be used. After the first two it is never held again.
     """
     arrival, queue, now_s = entry.arrival, entry.queue, book.now_s
-    if entry.attempt or entry.guest or not may_be_held(book, arrival, queue.rank):
+    if entry.hold is not None or entry.attempt or entry.guest:
+        return False  # held already: it may start where it is looked at
+    if not may_be_held(book, arrival, queue.rank):
         return False
     if 0.0 < entry.held_until_s <= now_s:
         return False
