@@ -396,8 +396,8 @@ def test_the_longest_wait_is_remembered_for_hundreds_of_starts_and_then_forgotte
     for number in range(2 * LONGEST_OF):
         line.note_wait(1.0)
         if number < LONGEST_OF:
-            assert line.seen_s() == 100.0
-    assert line.seen_s() == 1.0
+            assert max(line.longest_s, line.before_s) == 100.0
+    assert max(line.longest_s, line.before_s) == 1.0
 
 
 def test_what_leaves_before_its_turn_is_no_outcome_and_leaves_nothing_behind() -> None:
@@ -405,10 +405,8 @@ def test_what_leaves_before_its_turn_is_no_outcome_and_leaves_nothing_behind() -
     for number in range(10):
         rig.wait(f"a{number}", key="k")
     forecast = rig.core._book.forecast
-    assert len(forecast._promised) == 10
     rig.cancel("a0")
     rig.tick(at_s=rig.now_s + 60.0)
-    assert forecast._promised == {}
     for line in forecast._lines.values():
         assert (line.sizes, line.owed, line._ratios) == ({}, {}, {})
 
@@ -466,9 +464,7 @@ def test_asking_changes_nothing(seed: int, fairness: str) -> None:
     for entry in waiting:
         rig.describe(entry.id)
         assert come_again_s(book, entry.arrival, lane) is not None
-        assert newcomer(book, entry.arrival, entry.queue).p50_s is not None
-    for queue in lane.queues:  # some of which nobody has ever waited in
-        book.forecast.last_in_class(lane, queue.rank, rig.now_s)
+        assert newcomer(book, entry.arrival, entry.queue) is not None
     book.forecast.last_in_lane_s(lane, rig.now_s)
     rig.give(Observed())
     assert state_of(book) == before

@@ -388,10 +388,11 @@ class Arrivals:
         if entry.state == "waiting":
             entry.queued = True
             book.count_enqueued(entry)
-            told = outlook.promise(book, entry, youngest=entry.seq > newest)
-            entry.p50_s, claim = told.p50_s, entry.claim
+            position, told = outlook.outlook(book, entry, youngest=entry.seq > newest)
+            entry.promised, claim = told, entry.claim
+            header_s, p50_s, p90_s = told[:3] if told is not None else (None, None, None)
             wait = Wait(
-                entry.id, self.reason(entry), told.position, told.header_s, told.p50_s, told.p90_s,
+                entry.id, self.reason(entry), position, header_s, p50_s, p90_s,
                 entry.seq, None if claim is None else book.rates.status(claim.rate, book.now_s),
             )  # fmt: skip
             book.actions.insert(before, wait)

@@ -1,6 +1,6 @@
 """When an entry that waits will start: an observer of the queues, which holds its own state.
 
-It is told when an entry *joined* a queue, *left* it, *started*, or *ended* without a start, and
+It is told when an entry *joined* a queue, *left* it or *started*, and
 answers one question, *when*.
 
 **The estimate.** An entry starts when all that goes before it has been served. Where users take
@@ -34,11 +34,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from math import floor, frexp
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from forebay.core.lanes import is_known, listing
 from forebay.core.positions import Place
-from forebay.core.records import NEVER_S
+from forebay.core.records import NEVER_S, Estimate
 from forebay.core.service_times import Recent, size_of
 
 if TYPE_CHECKING:
@@ -75,22 +75,11 @@ TINY: Final = 1e-9
 HUGE: Final = 1e15
 
 
-class Estimate(NamedTuple):
-    """How long a wait will be from here on."""
-
-    p50_s: float
-    p90_s: float
-    header_s: float
-    """Those ahead times the mean service over the slots: simple, for people."""
-    raw_s: float = 0.0
-    kind: int = 0
-
-
 class Line:
     """What is known of one queue: what waits there, how fast it moves, how waits turned out."""
 
     __slots__ = (
-        "_before_s", "_clock", "_errors", "_marks", "_ratios", "_slots", "_times", "at_s",
+        "_clock", "_errors", "_marks", "_ratios", "_slots", "_times", "at_s", "before_s",
         "busy_s", "expected_s", "longest_s", "owed", "sizes", "travel", "waits", "work_s",
     )  # fmt: skip
 
@@ -107,7 +96,7 @@ class Line:
         self._marks = [(0.0, 0.0, 0.0)]  # work_s, expected_s and travel there
         self._ratios: dict[int, Recent] = {}  # actual / raw, by kind
         self._errors = Recent(ERRORS)  # actual / p50
-        self.longest_s = self._before_s = 0.0  # of these hundreds of starts, and of those before
+        self.longest_s = self.before_s = 0.0  # of these hundreds of starts, and of those before
         self.waits = 0  # that have been measured
 
     def begin(self, queue: WaitQueue, now_s: float) -> None:
@@ -158,11 +147,9 @@ class Line:
             self.travel - travel,
         )
 
-    def seen_s(self) -> float:
-        """Return the longest of the last waits, 500 to 1,000 of them."""
-        return self.longest_s if self.longest_s > self._before_s else self._before_s
-
-    def promise(self, raw_s: float, behind_own: bool, header_s: float) -> Estimate:
+    def promise(
+        self, raw_s: float, behind_own: bool, header_s: float, queue: WaitQueue | None = None
+    ) -> Estimate:
         """Correct a raw estimate by earlier outcomes of its kind."""
         kind = min(max(frexp(raw_s)[1] - FIRST_OCTAVE, 0), OCTAVES - 1) + OCTAVES * behind_own
         ratios = self._ratios.get(kind)
@@ -173,7 +160,7 @@ class Line:
         high = self._errors.quantile(0.9) if self._errors.count > DOUBT else P90_UNKNOWN
         if high < P90_MIN:
             high = P90_MIN
-        return Estimate(p50_s, p50_s * high, header_s, raw_s, kind)
+        return Estimate(header_s, p50_s, p50_s * high, raw_s, kind, queue)
 
     def learn(self, promised: Estimate, waited_s: float) -> None:
         """Take note of a wait that is over, and of how it had been estimated."""
@@ -188,7 +175,7 @@ class Line:
             self.longest_s = waited_s
         self.waits += 1
         if self.waits % LONGEST_OF == 0:
-            self._before_s, self.longest_s = self.longest_s, 0.0
+            self.before_s, self.longest_s = self.longest_s, 0.0
 
 
 class Forecast:
@@ -196,7 +183,6 @@ class Forecast:
 
     def __init__(self) -> None:
         self._lines: dict[WaitQueue, Line] = {}
-        self._promised: dict[str, tuple[Line, Estimate]] = {}  # to those that wait, by id
         self._sweep_at: int = SWEEP_SLACK
 
     # -- what it is told
@@ -223,14 +209,11 @@ class Forecast:
         line.count_start(queue, entry, now_s)
         if entry.attempt == 0:
             line.note_wait(entry.waited_s)
-            promised = self._promised.pop(entry.id, None)
-            if promised is not None:
-                promised[0].learn(promised[1], entry.waited_s)
-
-    def ended(self, entry: Entry) -> None:
-        """An entry will never start: how long it would have waited is not known."""
-        if entry.id in self._promised:
-            del self._promised[entry.id]
+            promised = entry.promised
+            if promised is not None and promised.queue is not None:
+                told_by = self._lines.get(promised.queue)  # it may have changed its queue since
+                if told_by is not None:
+                    told_by.learn(promised, entry.waited_s)
 
     # -- what it is asked
 
@@ -255,20 +238,7 @@ class Forecast:
             raw_s -= min(passed_s, RUN_MOST * raw_s / (place.ahead + 1))
         header_s = place.ahead * _three_digits(mean_s) / (lane.slots or 1)
         header_s = floor(header_s * 1e6 + 0.5) / 1e6  # 10 x 1.1 is 11, not a bit more
-        return line.promise(raw_s, place.own > 0.0, header_s)
-
-    def promise(self, entry: Entry, place: Place, now_s: float) -> Estimate | None:
-        """Return the same for one that has just begun to wait, and remember what it was told."""
-        queue = entry.queue
-        estimate = self.when(queue, place, now_s, entry)
-        if estimate is not None and queue.lane.is_up:  # a load teaches nothing about service times
-            self._promised[entry.id] = self._lines[queue], estimate
-        return estimate
-
-    def last_in_class(self, lane: Lane, rank: int, now_s: float) -> Estimate | None:
-        """Return the wait of one that came last in a class, behind all there and above."""
-        ahead = sum(queue.waiting for queue in lane.queues[: rank + 1])
-        return self.when(lane.queues[rank], Place(ahead), now_s)
+        return line.promise(raw_s, place.own > 0.0, header_s, queue)
 
     def last_in_lane_s(self, lane: Lane, now_s: float) -> float | None:
         """Return the median wait of one that came last, behind all that wait in the lane."""
@@ -365,7 +335,7 @@ def _load_left_s(lane: Lane, now_s: float) -> float:
 
 def _longest_s(line: Line, queue: WaitQueue, account: Account | None, now_s: float) -> float:
     """Return the longest wait to reckon with, by those of late and by those that go on."""
-    longest_s = line.seen_s()
+    longest_s = line.longest_s if line.longest_s > line.before_s else line.before_s
     if queue.waiting and now_s - queue.unserved_since_s > longest_s:
         longest_s = now_s - queue.unserved_since_s
     if account is not None and account.live and account.entries:
@@ -384,7 +354,7 @@ def _until_loaded(lane: Lane, ahead: int, now_s: float) -> Estimate | None:
     if at_s == NEVER_S:
         return None
     wait_s = max(0.0, at_s - now_s) + ahead / slots * (lane.times.mean_s() or 0.0)
-    return Estimate(wait_s, wait_s * LOADING_P90, wait_s)
+    return Estimate(wait_s, wait_s, wait_s * LOADING_P90)  # teaches nothing about service
 
 
 def _three_digits(value: float) -> float:

@@ -46,30 +46,26 @@ class Place(NamedTuple):
     """Its user's; None where that does not matter."""
 
 
-def newcomer_place(
+def last_place(
     queue: WaitQueue,
     owed: dict[Account, float],
     account: Account | None,
     arrival: Arrived,
     options: Options,
+    joined: Entry | None = None,
 ) -> Place:
-    """Return where an entry would stand that joined now; None is the account of a new user."""
-    counter = standing(queue, account)
-    if account is None:
-        return _place(queue, owed, Place(0, counter), options, NEWCOMER_MAX)
-    cost = owed.get(account, 0.0)
-    older, own = _own_ahead(queue, account, arrival.conversation, cost, NEWCOMER_MAX)
-    mine = Place(older, counter + own / arrival.weight, own, account)
-    return _place(queue, owed, mine, options, NEWCOMER_MAX)
+    """Return where an entry would stand that joined now; None is the account of a new user.
 
-
-def youngest_place(entry: Entry, owed: dict[Account, float], options: Options) -> Place:
-    """Return where an entry stands that has just joined."""
-    account = entry.account
-    cost = owed[account] - entry.price
-    older, own = _own_ahead(entry.queue, account, entry.arrival.conversation, cost, joined=True)
-    mine = Place(older, account.counter + own / account.weight, own, account)
-    return _place(entry.queue, owed, mine, options, EXACT_MAX)
+    Or where `joined` stands, which is that entry, and has just joined.
+    """
+    counter, most = standing(queue, account), NEWCOMER_MAX if joined is None else EXACT_MAX
+    mine = Place(0, counter)
+    if account is not None:
+        cost = owed.get(account, 0.0) - (0.0 if joined is None else joined.price)
+        has_joined = joined is not None
+        older, own = _own_ahead(queue, account, arrival.conversation, cost, most, has_joined)
+        mine = Place(older, counter + own / arrival.weight, own, account)
+    return _place(queue, owed, mine, options, most)
 
 
 def exact_place(
@@ -105,19 +101,22 @@ def exact_place(
     return Place(ahead, tag - queue.clock, own, account)
 
 
-def parked_before(
-    line: ParkedLine, entry: Entry, charge: Callable[[Entry], float], *, youngest: bool
-) -> int:
-    """Return how many of its line come before a parked entry."""
-    if youngest or line.waiting > EXACT_MAX:
-        return line.waiting - 1
-    return in_turn(line, charge).index(entry)
+def parked_place(
+    line: ParkedLine,
+    entry: Entry,
+    options: Options,
+    charge: Callable[[Entry], float],
+    *,
+    youngest: bool,
+) -> tuple[int, Place]:
+    """Return how many of its line come before a parked entry, and where it stands with these.
 
-
-def ahead_of_parked(entry: Entry, before: int, options: Options) -> int:
-    """Return how many would run before a parked entry: those may that are within their rates."""
+    Those go before it, too, that are within their rates.
+    """
+    exact = not youngest and line.waiting <= EXACT_MAX
+    before = in_turn(line, charge).index(entry) if exact else line.waiting - 1
     ahead = entry.queue.waiting + before
-    return ahead + _ahead_in_other_classes(entry.queue, ahead, options)
+    return before, Place(ahead + _ahead_in_other_classes(entry.queue, ahead, options))
 
 
 def _by_age(entry: Entry, first: int, newest: int, waiting: int) -> int:
@@ -199,9 +198,8 @@ def _own_ahead(
     account: Account,
     conversation: str,
     cost: float,
-    exact_max: int = EXACT_MAX,
-    *,
-    joined: bool = False,
+    exact_max: int,
+    joined: bool,
 ) -> tuple[int, float]:
     """Return how many entries of its user go before a newcomer, and what they cost.
 

@@ -152,6 +152,19 @@ class Lane:
         self.speeds: dict[str, Speed] = {}  # of the nodes that were measured
 
 
+class Estimate(NamedTuple):
+    """How long a wait will be from here on."""
+
+    header_s: float
+    """Those ahead times the mean service over the slots: simple, for people."""
+    p50_s: float
+    p90_s: float
+    raw_s: float = 0.0
+    kind: int = 0
+    queue: WaitQueue | None = None
+    """Where its outcome is learned from; None where it is not."""
+
+
 class Sample(NamedTuple):
     """One request that was answered, or the mean of several."""
 
@@ -332,7 +345,7 @@ class Entry:
         "account", "answered_at_s", "arrival", "attempt", "cached_tokens", "charged",
         "charged_account", "charged_on", "charged_queue", "claim", "class_charged", "cost",
         "counted", "deadline_s", "excluded", "goes_first", "guest", "held_until_s", "hold",
-        "id", "joins_load", "lent", "node", "others", "p50_s", "prefix", "price",
+        "id", "joins_load", "lent", "node", "others", "prefix", "price", "promised",
         "promotes_at_s", "promotes_in_s", "queue", "queued", "revoked", "room", "seq", "since_s",
         "state", "unreached", "user", "wait_left_s", "waited_s",
     )  # fmt: skip
@@ -377,7 +390,7 @@ class Entry:
         self.queued = False  # whether its owner was told to wait
         self.guest = False  # whether it waits only for a job to end, outside the bound on waiting
         self.counted = False  # whether it is among those that had to wait
-        self.p50_s: float | None = None  # promised on arrival
+        self.promised: Estimate | None = None  # when it began to wait
         self.price = 0.0  # what a dispatch would charge its user, as known when it began to wait
 
     def __lt__(self, other: Entry) -> bool:

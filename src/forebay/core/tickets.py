@@ -164,7 +164,7 @@ class Book:
                 entry.queued,
                 entry.waited_s,
                 entry.attempt,
-                entry.p50_s,
+                entry.promised.p50_s if entry.promised is not None else None,
                 arrival.model if arrival.fallbacks else "",
                 entry.seq,
                 entry.cached_tokens,
@@ -339,8 +339,6 @@ class Book:
             if claim is None or not claim.parked:
                 fairness.take(queue, entry)
                 self.forecast.left(entry)
-            if entry.p50_s is not None:
-                self.forecast.ended(entry)
             if claim is not None:
                 self.rates.leave(entry, claim, self.now_s)
             forget_hold(entry)

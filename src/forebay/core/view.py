@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from forebay.core.actions import Audit, Describe, Lease
 from forebay.core.lanes import waiting_in
 from forebay.core.outlook import outlook
+from forebay.core.positions import Place
+from forebay.core.records import Estimate
 from forebay.core.snapshot import LaneView, NodeView, Snapshot, mean
 from forebay.core.tickets import total_wait_s
 
@@ -24,37 +28,28 @@ IDLE_LANES_MAX = 64
 
 def describe(book: Book, arrivals: Arrivals, entry: Entry) -> Describe:
     """Tell everything about one ticket."""
-    waited_s = total_wait_s(entry, book.now_s)
-    if entry.state == "running":
-        node = entry.node.name if entry.node is not None else None
-        return Describe(
-            entry.id,
-            "running",
-            waited_s,
-            entry.attempt,
-            node=node,
-            cached_tokens=entry.cached_tokens,
-            prompt_tokens=entry.arrival.prompt_tokens,
-        )
-    position, header_s, p50_s, p90_s = outlook(book, entry)
+    common = entry.id, entry.state, total_wait_s(entry, book.now_s), entry.attempt
+    prompt_tokens = entry.arrival.prompt_tokens
+    if entry.node is not None:
+        node, cached = entry.node.name, entry.cached_tokens
+        return Describe(*common, node=node, cached_tokens=cached, prompt_tokens=prompt_tokens)
+    position, told = outlook(book, entry)
+    header_s, p50_s, p90_s = told[:3] if told is not None else (None, None, None)
+    waits = Describe(
+        *common, arrivals.reason(entry), None, position, header_s, p50_s, p90_s,
+        prompt_tokens=prompt_tokens,
+    )  # fmt: skip
     hold = entry.hold
-    return Describe(
-        entry.id,
-        entry.state,
-        waited_s,
-        entry.attempt,
-        reason=arrivals.reason(entry),
-        position=position,
-        estimate_s=header_s,
-        p50_s=p50_s,
-        p90_s=p90_s,
-        waits_for="" if hold is None else hold.node.name,
-        better_by=None if hold is None else hold.why,
-        gain_s=0.0 if hold is None else hold.gain_s,
-        times_as_fast=0.0 if hold is None else hold.times_as_fast,
-        hold_s_left=0.0 if hold is None else max(0.0, hold.until_s - book.now_s),
-        cached_tokens=0 if hold is None else hold.node.prefixes.cached_tokens(entry.arrival),
-        prompt_tokens=entry.arrival.prompt_tokens,
+    if hold is None:
+        return waits
+    return replace(
+        waits,
+        waits_for=hold.node.name,
+        better_by=hold.why,
+        gain_s=hold.gain_s,
+        times_as_fast=hold.times_as_fast,
+        hold_s_left=max(0.0, hold.until_s - book.now_s),
+        cached_tokens=hold.node.prefixes.cached_tokens(entry.arrival),
     )
 
 
@@ -108,15 +103,14 @@ def _shown(lanes: Iterable[Lane]) -> Iterator[Lane]:
 
 def _lane_view(lane: Lane, book: Book) -> LaneView:
     waiting = waiting_in(lane)
-    p50_s: float | None
-    p90_s: float | None
-    if not lane.slots:
-        p50_s = p90_s = None
-    elif waiting == lane.parked and any(name in book.cluster.open for name in lane.nodes):
-        p50_s = p90_s = 0.0  # a newcomer would start at once
-    else:
-        estimate = book.forecast.last_in_class(lane, book.options.normal_rank(), book.now_s)
-        p50_s, p90_s = estimate[:2] if estimate is not None else (None, None)
+    found: Estimate | None = None
+    if waiting == lane.parked and any(name in book.cluster.open for name in lane.nodes):
+        found = Estimate(0.0, 0.0, 0.0)  # a newcomer would start at once
+    elif lane.slots:
+        queues = lane.queues[: book.options.normal_rank() + 1]
+        place = Place(sum(queue.waiting for queue in queues))  # behind all there
+        found = book.forecast.when(queues[-1], place, book.now_s)
+    p50_s, p90_s = found[1:3] if found is not None else (None, None)
     return LaneView(
         lane.model, lane.family, waiting, len(lane.running), lane.slots, lane.times.mean_s(),
         p50_s, p90_s,
