@@ -116,17 +116,17 @@ class Arrivals:
         }  # fmt: skip
         queue = lane.queues[book.rank_of(arrival)]
         able = usable(cluster, queue, arrival, NOWHERE, {**cluster.open, **lent})
-        if not lent or not able:
-            return "", 0.0
         start = Start(cluster, queue, arrival, NOWHERE, book.now_s)
-        here, there = choose(cluster, queue, arrival, NOWHERE, book.now_s), start.best(able)
-        if there.name not in lent:
+        there = start.best(able) if able else None
+        if there is None or there.name not in lent:
             return "", 0.0
-        if here is None:
-            if cluster.favourite(arrival.affinity) == there.name:
-                return there.name, inf  # it has to wait for a loan in any case
-            return there.name, float(there.prefixes.cached_tokens(arrival)) * start.token_s
-        gain_s = start.cost_s(here) - start.cost_s(there)
+        here = choose(cluster, queue, arrival, NOWHERE, book.now_s)
+        if here is not None:
+            gain_s = start.cost_s(here) - start.cost_s(there)
+        elif cluster.favourite(arrival.affinity) == there.name:
+            gain_s = inf  # it has to wait for a loan in any case
+        else:
+            gain_s = float(there.prefixes.cached_tokens(arrival)) * start.token_s
         return (there.name, gain_s) if gain_s > GAIN_S else ("", 0.0)
 
     def resume(self, event: Resumed) -> None:
@@ -201,17 +201,11 @@ class Arrivals:
             return False
         tokens = 0.0 if lane is None else book.charging.tokens_of(lane, arrival)
         wait_s = book.rates.newcomer_wait_s(rate, tokens, book.rank_of(arrival), book.now_s)
-        limit_s = book.options.wait_s_max
-        if arrival.max_wait_s is not None:
-            limit_s = min(limit_s, arrival.max_wait_s)
-        if lane is None or book.bounds.lets_wait(arrival) is not None:
-            limit_s = 0.0
+        may_wait = lane is not None and book.bounds.lets_wait(arrival) is None
+        limit_s = self._limit_s(arrival) if may_wait else 0.0
         if wait_s == 0.0 or wait_s < limit_s:  # what would start at its limit expires then
             return False
-        book.tally.rejected["rate_limited"] += 1
-        status = book.rates.status(rate, book.now_s)
-        words = (REASONS["rate_limited"],)
-        book.actions.append(Reject(arrival.id, "rate_limited", words, wait_s, wait_s, rate=status))
+        self.refuse(arrival, "rate_limited", lane, wait_s)
         return True
 
     def choose_model(self, arrival: Arrived) -> Arrived:
@@ -260,18 +254,16 @@ class Arrivals:
             book.tally.rejected[code] += (
                 1  # a job that gets no slot is still queued: nobody was refused
             )
-        returns = code in RETURNABLE
         if wait_s is None and lane is not None:
-            if returns:
-                wait_s = outlook.come_again_s(book, arrival, lane)
-            else:
-                wait_s = book.forecast.last_in_lane_s(lane, book.now_s)
+            wait_s = outlook.come_again_s(book, arrival, lane)
         if lane is not None and not is_known(lane):
             book.cluster.forget_if_unused(lane)
         words = words or (self._why_no_node(lane) if code == "no_node" else REASONS[code])
-        if returns:
+        if code in RETURNABLE:
             book.keep_number(arrival, book.arrival_number(arrival), wait_s)
-        book.actions.append(Reject(arrival.id, code, (words,), wait_s, wait_s))
+        rate = book.paced[arrival.key] if code == "rate_limited" else None
+        status = None if rate is None else book.rates.status(rate, book.now_s)
+        book.actions.append(Reject(arrival.id, code, (words,), wait_s, wait_s, status))
 
     def reason(self, entry: Entry) -> WaitReason:
         """Say why an entry waits."""
@@ -319,7 +311,7 @@ class Arrivals:
         reason = book.cluster.outlook(lane, book.now_s)
         if reason is None:
             return "no_node" if known or book.cluster.unreported else self.unknown(arrival.model)
-        if arrival.job or (self._has_time(arrival) and book.bounds.lets_wait(arrival) is None):
+        if arrival.job or (self._limit_s(arrival) > 0.0 and book.bounds.lets_wait(arrival) is None):
             return None
         return "no_node" if reason == "offline" else "model_loading"
 
@@ -361,7 +353,9 @@ class Arrivals:
             return
         if victim is not None:  # 10
             lane.unfinished += 1  # one that no node lists must not end with its last waiter
-            self._displace(victim)
+            book.end(victim, "reject")
+            book.keep_number(victim.arrival, victim.seq, None)
+            self.refuse(victim.arrival, "queue_full", victim.queue.lane)
             lane.unfinished -= 1
         self._enqueue(arrival, lane)
 
@@ -404,7 +398,7 @@ class Arrivals:
         code = book.bounds.refusal(arrival, user)
         if code in (None, "queue_full") and not lane.is_up and self._strands_too_many():
             return "queue_full", None
-        if code == "queue_full" and self._has_time(arrival):
+        if code == "queue_full" and self._limit_s(arrival) > 0.0:
             victim = book.bounds.victim(arrival, book.rank_of(arrival), user, book.now_s)
             return (code if victim is None else None), victim
         if code in NEVER_WAITS and self._finds_a_job(lane):
@@ -418,21 +412,17 @@ class Arrivals:
             wait_s = outlook.beyond_own_limit_s(book, arrival, lane, own_s)
             if wait_s is not None:
                 self.refuse(arrival, "deadline_unreachable", lane, wait_s)
-            return wait_s is not None
-        if arrival.patient or not book.options.refuses_long_lines:
-            return False
-        wait_s = outlook.beyond_the_limit_s(book, arrival, lane)
-        if wait_s is not None:
-            words = (
-                f"queue is full: would wait about {_about(wait_s)}, the limit is {_about(limit_s)}"
-            )
-            self.refuse(arrival, "queue_full", lane, wait_s, words)
+        else:
+            wait_s = outlook.beyond_the_limit_s(book, arrival, lane)
+            if wait_s is not None:
+                times = f"would wait about {_about(wait_s)}, the limit is {_about(limit_s)}"
+                self.refuse(arrival, "queue_full", lane, wait_s, f"queue is full: {times}")
         return wait_s is not None
 
     def _is_held(self, arrival: Arrived, queue: WaitQueue, node: Node) -> bool:
         """Say whether one that could start should rather wait for a better node."""
         book = self._book
-        if not self._has_time(arrival) or not may_be_held(book, arrival, queue.rank):
+        if self._limit_s(arrival) <= 0.0 or not may_be_held(book, arrival, queue.rank):
             return False
         start = Start(book.cluster, queue, arrival, NOWHERE, book.now_s)
         if start.hold_for(node, 0.0) is None:
@@ -471,19 +461,10 @@ class Arrivals:
         stranded = sum(waiting_in(lane) for lane in lanes if not lane.is_up)
         return stranded >= half and any(lane.is_up for lane in lanes)
 
-    def _has_time(self, arrival: Arrived) -> bool:
-        """Say whether it may wait at all: who may not takes nobody's place."""
-        own_s = arrival.max_wait_s
-        return self._book.options.wait_s_max > 0.0 and (own_s is None or own_s > 0.0)
-
-    def _displace(self, victim: Entry) -> None:
-        book = self._book
-        book.end(victim, "reject")
-        book.tally.rejected["queue_full"] += 1
-        wait_s = outlook.come_again_s(book, victim.arrival, victim.queue.lane)
-        words = REASONS["queue_full"]
-        book.keep_number(victim.arrival, victim.seq, wait_s)
-        book.actions.append(Reject(victim.id, "queue_full", (words,), wait_s, wait_s))
+    def _limit_s(self, arrival: Arrived) -> float:
+        """Return how long it may wait: who may not at all takes nobody's place."""
+        own_s, limit_s = arrival.max_wait_s, self._book.options.wait_s_max
+        return limit_s if own_s is None or own_s > limit_s else own_s
 
 
 def _about(seconds: float) -> str:

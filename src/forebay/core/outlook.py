@@ -98,7 +98,9 @@ def beyond_the_limit_s(book: Book, arrival: Arrived, lane: Lane) -> float | None
     """
     limit_s = TOO_LONG * book.options.wait_s_max
     queue = lane.queues[book.rank_of(arrival)]
-    if not 0.0 < limit_s < inf or book.forecast.measured(lane) < MEASURED_MIN:
+    if arrival.patient or not book.options.refuses_long_lines or not 0.0 < limit_s < inf:
+        return None
+    if book.forecast.measured(lane) < MEASURED_MIN:
         return None
     found = newcomer(book, arrival, queue)
     if found is None or found.least_s() <= limit_s:
