@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -110,13 +111,46 @@ def test_as_many_prompts_wait_as_may_run_and_the_others_stay_with_their_sessions
     assert rig.look().totals.rejected == {}
 
 
-def test_a_retry_of_a_job_keeps_its_place_in_the_key() -> None:
+def test_a_retry_of_a_job_goes_before_the_others_of_its_key() -> None:
     rig = Rig()
     rig.node("n1")
     rig.start("j1", job=True, **ONE)
     rig.wait("j2", job=True, **ONE)
-    assert Rig.started(rig.come_back("j1", exclude=True)) == []
-    assert Rig.started(rig.node("n2")) == ["j1"]
+    assert Rig.started(rig.come_back("j1", exclude=False)) == ["j1"]
+    rig.wait("j3", job=True, **ONE)
+    assert Rig.started(rig.come_back("j1", exclude=True)) == ["j2"]
+    assert Rig.started(rig.node("n2")) == []
+    assert rig.finish("j2") == ["j1"]
+    assert rig.finish("j1") == ["j3"]
+
+
+@pytest.mark.parametrize("kind", ["job", "patient"])
+def test_what_came_back_and_has_no_node_keeps_nothing_else_of_its_key_waiting(kind: str) -> None:
+    rig = Rig(wait_s_max=100.0)
+    rig.node("n1", 1, "m1")
+    rig.node("n2", 1, "m2")
+    rig.start("a", "m2", **{kind: True}, **ONE)
+    rig.wait("j", "m1", **{kind: True}, **ONE)
+    rig.node("n2", 0, "m2")
+    started = Rig.started(rig.come_back("a", exclude=False))
+    assert started == ["j"]
+    assert Rig.started(rig.node("n2", 1, "m2")) == []
+    assert rig.describe("a").reason == "key"
+    assert rig.finish("j", after_s=600.0) == ["a"]
+    rig.finish("a")
+    rig.start("live", "m1", **ONE)
+
+
+def test_live_calls_of_a_key_run_while_its_job_that_came_back_has_no_node() -> None:
+    rig = Rig()
+    rig.node("n1", 1, "m1")
+    rig.node("n2", 1, "m2")
+    rig.start("j", "m2", job=True, **ONE)
+    rig.node("n2", 0, "m2")
+    rig.come_back("j", exclude=False)
+    rig.start("a", "m1", **ONE)
+    rig.node("n2", 1, "m2")
+    assert rig.finish("a") == ["j"]
 
 
 def test_what_another_core_had_started_counts() -> None:
@@ -173,7 +207,6 @@ class Count:
         self.models: dict[str, str] = {}
         self.waiting: dict[str, None] = {}
         self.running: dict[str, str] = {}
-        self.started: set[str] = set()
 
     def arrive(self, kind: str, model: str, capped: bool) -> None:
         name = f"{'k' if capped else 'o'}{len(self.kinds)}"
@@ -201,7 +234,6 @@ class Count:
             if isinstance(action, Route):
                 self.waiting.pop(action.id, None)
                 self.running[action.id] = action.node
-                self.started.add(action.id)
             elif isinstance(action, Wait):
                 self.waiting[action.id] = None
             elif isinstance(action, Reject):
@@ -210,15 +242,15 @@ class Count:
 
     def check(self) -> None:
         mine = [name for name in (*self.waiting, *self.running) if name[0] == "k"]
-        held = [n for n in mine if self.kinds[n] == "live" or n in self.started]
-        assert len(held) <= 2, f"{held} are unfinished of one key"
+        held = [n for n in mine if self.kinds[n] == "live" or n in self.running]
+        assert len(held) <= 2, f"{held} count of one key"
         calls = [n for n in mine if n in self.waiting and self.kinds[n] != "job"]
         free = {"n1": 2, "n2": 1}
         for node in self.running.values():
             free[node] -= 1
         for name in self.waiting:
             usable = free["n2"] or (free["n1"] and self.models[name] == "m1")
-            gated = name[0] == "k" and self.kinds[name] != "live" and name not in self.started
+            gated = name[0] == "k" and self.kinds[name] != "live"
             full = len(held) >= 2 or (self.kinds[name] == "job" and calls)
             assert not usable or (gated and full), f"{name} waits, but could start"
 

@@ -22,8 +22,9 @@ oldest head. While that one waits for the bucket nothing behind it starts, or sm
 take from a large one for ever. A line whose offer waits for a slot holds nobody back.
 
 **`max_running`.** Of a key with such a cap, jobs and prompts of sessions wait in the same way while
-as many of its requests are unfinished, live calls from their arrival on and jobs and prompts from
-their first start; a job waits as well while a live call or a prompt of its key does. They have
+as many of its requests count: live calls from their arrival to their end, jobs and prompts while
+they run. One that comes back counts no more, or it would keep its key from everything for as long
+as no node can take it. A job waits as well while a live call or a prompt of its key does. They have
 lines of their own, because live calls that are counted already must not stand behind them, and a
 prompt's time limit stands still while it is parked. The end of a request of the key looks at them
 again.
@@ -133,7 +134,7 @@ class Rates:
     def exit(self, entry: Entry, room: KeyRate, now_s: float) -> None:
         """Forget one that has ended; another of its key may start in its place."""
         claim = entry.claim
-        if claim is None or not claim.gated or claim.charged:
+        if claim is None or not claim.gated or claim.held:
             room.held -= 1
         room.tickets -= 1
         self._forget_if_idle(room)
@@ -194,7 +195,7 @@ class Rates:
     def parks_head(self, entry: Entry, now_s: float) -> bool:
         """Park the entry that is next for a slot if its key is over its rate by now."""
         claim, queue = entry.claim, entry.queue
-        if claim is None or claim.charged or self._is_next(entry, claim, now_s):
+        if claim is None or self._is_next(entry, claim, now_s):
             return False
         fairness.take(queue, entry)
         self._lines.forecast.left(entry)
@@ -206,21 +207,30 @@ class Rates:
         """Charge a start, once; the next of its line may follow in this step."""
         rate = claim.rate
         day_left_s = self._day_left_s(now_s)
+        if claim.gated:
+            claim.held = True
+            rate.held += 1
         if not claim.charged:
-            if claim.gated:
-                rate.held += 1
             key_rates.charge_claim(rate, claim, 1, claim.tokens, now_s)
-            self._forget_waiting(entry, claim)
+        self._forget_waiting(entry, claim)
         status = key_rates.status_of(rate, day_left_s, now_s)
         self.offer(rate, now_s)
         return status
 
+    def come_back(self, claim: Claim, now_s: float) -> None:
+        """Count one no more that came back; another of its key may start meanwhile."""
+        if claim.held:
+            claim.held = False
+            claim.rate.held -= 1
+            self.offer(claim.rate, now_s)
+
     def resume(self, claim: Claim, *, runs: bool) -> None:
         """Take over one that another core has charged: its minute is that core's."""
         claim.charged = True
-        if claim.gated:  # what has started counts until its end
-            claim.rate.held += 1
         if runs:
+            if claim.gated:
+                claim.held = True
+                claim.rate.held += 1
             key_rates.count_today(claim.rate, claim.tokens)
         else:
             claim.tokens = 0.0
@@ -262,9 +272,11 @@ class Rates:
         """Put those back that the buckets allow, in order; ask to be woken for the next."""
         wake_s = NEVER_S
         while rate.lines and (head := key_rates.next_parked(rate)) is not None:
-            wait_s = key_rates.bucket_wait_s(
-                rate, _claim(head).tokens, NOTHING, self._day_left_s(now_s), now_s
-            )
+            claim, wait_s = _claim(head), 0.0
+            if not claim.charged:
+                wait_s = key_rates.bucket_wait_s(
+                    rate, claim.tokens, NOTHING, self._day_left_s(now_s), now_s
+                )
             if wait_s > 0.0:
                 wake_s = now_s + max(wait_s, WAKE_S_MIN)
                 break
@@ -277,6 +289,8 @@ class Rates:
     # -- lines
 
     def _is_next(self, entry: Entry, claim: Claim, now_s: float) -> bool:
+        if claim.charged:  # it ran already: only the cap may keep it
+            return not (claim.gated and key_rates.is_full(claim.rate, entry.queue.rank))
         place = key_rates.place_of(entry)
         return self._may_go(claim.rate, claim.gated, claim.tokens, place, now_s)
 

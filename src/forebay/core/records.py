@@ -321,7 +321,7 @@ class Claim:
     """What one entry takes of its key's rate."""
 
     __slots__ = (
-        "charged", "gated", "line", "parked", "parked_s", "rank", "rate", "taken", "tokens",
+        "charged", "gated", "held", "line", "parked", "parked_s", "rank", "rate", "taken", "tokens",
         "was_parked",
     )  # fmt: skip
 
@@ -329,7 +329,8 @@ class Claim:
         self.rate = rate
         self.tokens = tokens  # as estimated, then as used
         self.taken = 0.0  # of them, out of the bucket: less where it would be in debt for more
-        self.gated = gated  # a job or a prompt of a key that has a cap: counted once it is charged
+        self.gated = gated  # a job or a prompt of a key that has a cap: counted while it runs
+        self.held = False  # ... as it does now
         self.parked_s = 0.0  # since when it is parked
         self.charged = False
         self.rank: int | None = None  # of the class in which it is counted as waiting

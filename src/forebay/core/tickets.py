@@ -274,6 +274,8 @@ class Book:
         self.enqueue(entry)
         fairness.rejoin(entry.queue, entry)
         self._start_clock(entry)
+        if entry.claim is not None:
+            self.rates.come_back(entry.claim, self.now_s)
 
     def promote(self, entry: Entry) -> None:
         queue = entry.queue

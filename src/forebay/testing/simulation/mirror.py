@@ -227,9 +227,9 @@ class Mirror:
         return ticket.held or before
 
     def is_gated(self, ticket: SeenTicket) -> bool:
-        """Say whether a job that has not started yet waits for other requests of its key."""
+        """Say whether a job waits for other requests of its key."""
         key, most = ticket.arrived.key, ticket.arrived.key_running_max
-        if not most or not ticket.arrived.job or ticket.attempt:
+        if not most or not ticket.arrived.job:
             return False
         return self.held_by_key[key] >= most or self.waiting_by_key[key] > 0
 
@@ -267,7 +267,7 @@ class Mirror:
         ticket.node = node.name
         ticket.attempt += 1
         node.leases[ticket.arrived.id] = ticket
-        if ticket.arrived.job and ticket.attempt == 1:
+        if ticket.arrived.job:
             self.held_by_key[ticket.arrived.key] += 1
 
     def give_back(self, ticket: SeenTicket, exclude: bool) -> None:
@@ -276,6 +276,8 @@ class Mirror:
         del node.leases[ticket.arrived.id]
         if exclude:
             ticket.excluded.add(node.name)
+        if ticket.arrived.job:
+            self.held_by_key[ticket.arrived.key] -= 1
         ticket.returned = True
         self.wait(ticket)
 
@@ -289,11 +291,11 @@ class Mirror:
             if ticket.attempt:
                 for other in self.lanes[ticket.lane]:
                     other.passed[arrived.conversation] -= 1
+        if not arrived.job or ticket.state == "running":
+            self.held_by_key[arrived.key] -= 1
         ticket.state = "ended"
         del self.tickets[arrived.id]
         self.ended.add(arrived.id)
-        if not arrived.job or ticket.attempt:
-            self.held_by_key[arrived.key] -= 1
 
     def _stop_waiting(self, ticket: SeenTicket) -> None:
         if ticket.deadline_s() == self._first_deadline_s:
