@@ -339,7 +339,8 @@ class Arrivals:
             return
         if book.paced and self._is_refused_by_rate(arrival, lane):  # 6
             return
-        if arrival.patient and self._no_place_for_prompt(arrival):
+        room = book.paced.get(arrival.key) if arrival.patient and arrival.key_running_max else None
+        if room is not None and room.calls >= arrival.key_running_max:  # more would keep others out
             self.refuse(arrival, "user_queue_full", lane)
             return
         if own_s is not None and own_s <= 0.0 < book.options.wait_s_max:  # 7
@@ -359,11 +360,6 @@ class Arrivals:
             lane.unfinished -= 1
         self._enqueue(arrival, lane)
 
-    def _no_place_for_prompt(self, arrival: Arrived) -> bool:
-        """Say whether as many of a capped key wait as may run: more would keep others out."""
-        room = self._book.paced.get(arrival.key) if arrival.key_running_max else None
-        return room is not None and room.calls >= arrival.key_running_max
-
     def _enqueue(self, arrival: Arrived, lane: Lane) -> None:
         book = self._book
         newest = book.seq
@@ -371,8 +367,7 @@ class Arrivals:
         if entry.wait_left_s <= 0.0 and not arrival.job:  # the operator's limit is zero
             book.expire([entry])
             return
-        if not book.bounds.lets_all_wait and not arrival.job:
-            entry.guest = book.bounds.lets_wait(arrival) is not None
+        entry.guest = not arrival.job and book.bounds.lets_wait(arrival) is not None
         book.enqueue(entry)
         book.join_queue(entry)
         before = len(book.actions)
@@ -402,7 +397,7 @@ class Arrivals:
             victim = book.bounds.victim(arrival, book.rank_of(arrival), user, book.now_s)
             return (code if victim is None else None), victim
         if code in NEVER_WAITS and self._finds_a_job(lane):
-            code = book.bounds.refusal_of_guest(arrival, user)
+            code = book.bounds.refusal(arrival, user, as_guest=True)
         return code, None
 
     def _is_hopeless(self, arrival: Arrived, lane: Lane) -> bool:

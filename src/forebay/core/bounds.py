@@ -96,17 +96,12 @@ class Bounds:
 
     def __init__(self, options: Options) -> None:
         ranks = len(options.priorities)
-        self.change_options(options)
+        self.options = options  # lower ones, once they are changed, drain
         self.waiting = 0
         self.guests = 0  # of these, outside `max_size`
         self.bytes = 0
         self.by_rank = [0] * ranks
         self._holders = None if options.when_full == "reject" else [Holders() for _ in range(ranks)]
-
-    def change_options(self, options: Options) -> None:
-        """Take over new limits; lower ones drain."""
-        self.options = options
-        self.lets_all_wait = options.enabled and options.max_size > 0 and options.queue_streams
 
     def lets_wait(self, arrival: Arrived) -> RejectCode | None:
         """Say why something like that never waits, or None when it does."""
@@ -117,21 +112,21 @@ class Bounds:
             return "stream_not_queued"
         return None
 
-    def refusal(self, arrival: Arrived, user: User | None) -> RejectCode | None:
-        """Say why one more may not wait, or None when it may."""
-        code = None if self.lets_all_wait else self.lets_wait(arrival)
+    def refusal(
+        self, arrival: Arrived, user: User | None, *, as_guest: bool = False
+    ) -> RejectCode | None:
+        """Say why one more may not wait, or None when it may.
+
+        A guest waits for a job to end: it may where nobody else does, and outside `max_size`.
+        """
+        options = self.options
+        code = None if as_guest else self.lets_wait(arrival)
         if code is not None:
             return code
-        if self.waiting - self.guests >= self.options.max_size:
-            return self.refusal_of_guest(arrival, user) or "queue_full"
-        return self.refusal_of_guest(arrival, user)
-
-    def refusal_of_guest(self, arrival: Arrived, user: User | None) -> RejectCode | None:
-        """Say the same of one that waits for a job to end, outside `max_size`."""
-        options = self.options
         if options.per_user_max and user is not None and user.waiting >= options.per_user_max:
             return "user_queue_full"
-        if self.bytes + arrival.size_bytes > options.bytes_max:
+        is_full = not as_guest and self.waiting - self.guests >= options.max_size
+        if is_full or self.bytes + arrival.size_bytes > options.bytes_max:
             return "queue_full"
         return None
 

@@ -33,7 +33,7 @@ O(log n) to observe and to ask, n being the marks; asking changes nothing.
 from __future__ import annotations
 
 from bisect import bisect_right
-from math import floor, frexp
+from math import floor, frexp, log10
 from typing import TYPE_CHECKING, Final
 
 from forebay.core.lanes import is_known, listing
@@ -365,9 +365,5 @@ def _three_digits(value: float) -> float:
     """
     if not TINY < value < HUGE:
         return 0.0 if value <= TINY else value
-    scale = 1.0
-    while value * scale < 100.0:
-        scale *= 10.0
-    while value * scale >= 1000.0:
-        scale /= 10.0
+    scale: float = 10.0 ** (2 - floor(log10(value)))
     return floor(value * scale + 0.5) / scale

@@ -47,7 +47,7 @@ def may_be_held(book: Book, arrival: Arrived, rank: int) -> bool:
     """Say whether an arrival may wait for a better node: no job, no prompt, who may wait at all."""
     if rank == book.job_rank or arrival.patient:
         return False
-    return book.bounds.lets_all_wait or book.bounds.lets_wait(arrival) is None
+    return book.bounds.lets_wait(arrival) is None
 
 
 def waits_for_better(book: Book, entry: Entry, node: Node) -> bool:

@@ -24,11 +24,6 @@ class KeyLimits(Struct, frozen=True, gc=False, omit_defaults=True):
     def __bool__(self) -> bool:
         return bool(self.requests_per_minute or self.tokens_per_minute or self.tokens_per_day)
 
-    def is_valid(self) -> bool:
-        """Say whether each is a number from 0 on that can be added up."""
-        counts = (self.requests_per_minute, self.tokens_per_minute, self.tokens_per_day)
-        return all(0 <= count <= FINITE_MAX for count in counts)
-
 
 class Options(Struct, frozen=True, tag=True, gc=False):
     """The knobs of the scheduler. Defaults are those of the gateway."""
@@ -118,7 +113,7 @@ class Options(Struct, frozen=True, tag=True, gc=False):
         found += [
             f"key_limits.{name} must be finite numbers, at least 0"
             for name, limits in self.key_limits.items()
-            if not limits.is_valid()
+            if not all(0 <= count <= FINITE_MAX for count in structs.astuple(limits))
         ]
         return found
 

@@ -325,7 +325,7 @@ class Book:
         """Take over new limits; lower bounds drain."""
         self.options = options
         self.cluster.change_options(options)
-        self.bounds.change_options(options)
+        self.bounds.options = options
         self.charging = Charging(options)
         self.rates.change(options.key_limits, self.now_s)
         self.users.idle_max = options.idle_users_max

@@ -15,15 +15,13 @@ from forebay.core.snapshot import LaneView, NodeView, Snapshot, mean
 from forebay.core.tickets import total_wait_s
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from forebay.core.arrivals import Arrivals
     from forebay.core.records import Entry, Lane, Node
     from forebay.core.tickets import Book
 
 
-IDLE_LANES_MAX = 64
-"""Lanes with nothing to do that a picture shows."""
+LANES_MAX = 64
+"""Of more, a picture shows only those with something to do: nodes may list thousands."""
 
 
 def describe(book: Book, arrivals: Arrivals, entry: Entry) -> Describe:
@@ -86,19 +84,12 @@ def snapshot(book: Book) -> Snapshot:
             for node in book.cluster.nodes.values()
             if node.name[:1] != "("
         ),
-        lanes=tuple(_lane_view(lane, book) for lane in _shown(lanes)),
+        lanes=tuple(
+            _lane_view(lane, book)
+            for number, lane in enumerate(lanes)
+            if lane.unfinished or number < LANES_MAX
+        ),
     )
-
-
-def _shown(lanes: Iterable[Lane]) -> Iterator[Lane]:
-    """Pick the lanes with something to do, and some of the others: nodes may list thousands."""
-    idle_left = IDLE_LANES_MAX
-    for lane in lanes:
-        if lane.unfinished:
-            yield lane
-        elif idle_left:
-            idle_left -= 1
-            yield lane
 
 
 def _lane_view(lane: Lane, book: Book) -> LaneView:
