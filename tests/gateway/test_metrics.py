@@ -103,7 +103,7 @@ async def a_day(rig: Rig) -> None:
     low = {"X-Forebay-Priority": "low", "X-Request-Id": "low-one"}
     await rig.line_up(1, headers=low)
     [late] = await rig.line_up(1)
-    await (await rig.ask()).reply()
+    await (await rig.ask(headers={"X-Forebay-Priority": "low"})).reply()
     await rig.get("/v1/queue/low-one", method="DELETE")
     rig.clock.advance(60.0)
     await late.reply()

@@ -254,31 +254,9 @@ async def test_ctrl_c_ends_the_turn_and_a_second_one_leaves(
     assert await terminal.ends() == 130
 
 
-async def test_the_commands_do_what_help_says(talker: ScriptedServer, terminal: Terminal) -> None:
-    terminal.type("/help\n")
-    await terminal.sees("/branch   continue in a copy")
-    await terminal.sees("> ")
-    terminal.type("/dance\n")
-    await terminal.sees("There is no /dance")
-    queue = {"waiting": 3, "processing": 1, "max_size": 100, "average_wait_seconds": 2.04}
-    talker.plan("GET", "/v1/queue", queue)
-    terminal.type("/queue\n")
-    await terminal.sees("3 waiting, 1 running; the mean wait is 2.0 s.")
-    terminal.type("//etc is a path, \\\nand this a second line\n")
-    await terminal.sees("you said ?[2J/etc is a path, \r\nand this a second line\r\n> ")
-    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b\x1b"}]
-    talker.plan("GET", f"/session/{SESSION}/messages", {"messages": messages})
-    terminal.type("/history\n")
-    await terminal.sees("you: a\r\nmodel: b?\r\n")
-    talker.plan("POST", f"/session/{SESSION}/cancel", {"promptId": None, "cancelled": False})
-    terminal.type("/cancel\n")
-    await terminal.sees("Nothing runs in this session.")
-    talker.plan("POST", f"/session/{SESSION}/branch", {"sessionId": "s2"}, 201)
-    talker.plan("GET", "/session/s2", {"sessionId": "s2", "model": "m"})
-    terminal.type("/branch\n")
-    await terminal.sees("Now in session s2 (session s1 stays).")
-    terminal.type("/new\n")
-    await terminal.sees("Now in session s1 (session s2 stays).")
+async def test_every_line_is_a_prompt(terminal: Terminal) -> None:
+    terminal.type("/help is a prompt, \\\nand this a second line\n")
+    await terminal.sees("you said ?[2J/help is a prompt, \r\nand this a second line\r\n> ")
     terminal.type("fail\n")
     await terminal.sees("(the turn failed: the node failed (node_failed))")
     await terminal.sees("> ")
@@ -286,7 +264,7 @@ async def test_the_commands_do_what_help_says(talker: ScriptedServer, terminal: 
     terminal.type("\n")  # Python sees a Ctrl-C that comes just before it waits with the next key
     await terminal.sees("(Ctrl-C again leaves)")
     await terminal.sees("> ")
-    terminal.type("/quit\n")
+    terminal.type("\x04")
     await terminal.sees("forebay chat --session s1")
     assert await terminal.ends() == 0
 
@@ -320,7 +298,7 @@ async def test_with_the_real_gateway_ctrl_c_ends_what_waits_and_what_runs(place:
         terminal.type("once more\n")
         await say(await node.next_call(), "fine")
         await terminal.sees("fine\r\n> ")
-        terminal.type("/quit\n")
+        terminal.type("\x04")
         await terminal.sees("forebay chat --session ")
         assert await terminal.ends() == 0
     finally:
