@@ -239,6 +239,16 @@ def test_a_node_that_comes_back_still_holds_its_old_leases() -> None:
     assert rig.finish("x") == ["b"]
 
 
+def test_a_node_that_comes_back_is_not_closed_by_the_rest_of_the_one_before() -> None:
+    rig = Rig()
+    rig.node()
+    rig.give_rest("n", 5.0)
+    rig.give_removal("n")
+    rig.node()
+    rig.tick(5.0)
+    rig.start("a")
+
+
 def test_those_who_wait_for_a_removed_node_wait_on_and_run_when_it_returns() -> None:
     rig = Rig(wait_s_max=10.0)
     rig.node()

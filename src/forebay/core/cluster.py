@@ -129,7 +129,8 @@ class Cluster:
 
     def close(self, node: Node) -> None:
         """Let nothing go straight to a node; drop it if it was removed and is idle."""
-        self.open.pop(node.name, None)
+        if self.open.get(node.name) is node:  # it may have gone, and another come in its place
+            del self.open[node.name]
         if node.removed:
             self.forget_if_idle(node)
 
