@@ -69,3 +69,16 @@ def test_with_nothing_up_the_refusal_is_about_the_model_asked_for() -> None:
     (refusal,) = rig.give_arrival("a", "m", fallbacks=("spare",))
     assert isinstance(refusal, Reject)
     assert refusal.code == "model_not_found"
+
+
+def test_who_is_given_another_model_starts_where_that_has_a_free_slot() -> None:
+    rig = Rig()
+    rig.node("n1", 1, "m")
+    rig.node("n2", 1, "spare")
+    rig.start("x", "m")
+    rig.start("y", "spare")
+    rig.wait("a", "m", fallbacks=("spare",))
+    rig.node("n1", 1, "m", state="offline")
+    rig.finish("y")
+    assert Rig.started(rig.node("n3", 1, "other")) == ["a"]
+    assert (rig.routed[-1].node, rig.routed[-1].model) == ("n2", "spare")

@@ -9,6 +9,7 @@ import pytest
 
 from forebay.core import (
     Finished,
+    KeyLimits,
     NodeChanged,
     NodeRested,
     Returned,
@@ -112,6 +113,19 @@ def test_a_request_that_was_held_for_its_time_is_not_held_again() -> None:
     assert (rig.routed[-1].id, rig.routed[-1].node) == ("b", "slow")
     rig.give(Returned("b", exclude=False))
     assert rig.routed[-1].id == "b", "and none that came back is held"
+
+
+def test_a_held_request_that_moves_up_while_its_key_is_over_its_rate_waits_for_that() -> None:
+    rig = unequal(aging_s=2.0, key_limits={"k": KeyLimits(requests_per_minute=1)})
+    rig.start("a")
+    assert rig.wait("b", key="k", priority="low").reason == "better_node"
+    assert rig.start("c", key="k", max_wait_s=0.0).node == "slow"
+    rig.tick(rig.now_s + 2.0)
+    assert rig.describe("b").reason == "rate"
+    rig.finish("a")
+    rig.finish("c", after_s=10.0)
+    assert Rig.started(rig.tick(rig.now_s + 60.0)) == ["b"]
+    assert not any(node.held for node in rig.core._book.cluster.nodes.values())
 
 
 def test_jobs_prompts_and_who_may_not_wait_are_never_held() -> None:

@@ -291,6 +291,7 @@ class Book:
         lane.unfinished += 1
         entry.arrival = arrival
         self._change_queue(entry, lane.queues[entry.queue.rank])
+        self.lines.stale.update(lane.nodes)  # one of them may be open
         before.unfinished -= 1
         self.cluster.forget_if_unused(before)
 
@@ -306,7 +307,9 @@ class Book:
         entry.queue = queue
         entry.account = account_of(queue, entry.user, entry.arrival.weight)
         self.enqueue(entry)
-        if not self.rates.parks(entry, self.now_s):
+        if self.rates.parks(entry, self.now_s):
+            forget_hold(entry)
+        else:
             if goes_first:
                 fairness.rejoin(queue, entry)
             else:
