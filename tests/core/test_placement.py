@@ -116,7 +116,8 @@ def test_a_request_that_was_held_for_its_time_is_not_held_again() -> None:
 
 
 def test_a_held_request_that_moves_up_while_its_key_is_over_its_rate_waits_for_that() -> None:
-    rig = unequal(aging_s=2.0, key_limits={"k": KeyLimits(requests_per_minute=1)})
+    limits = {"k": KeyLimits(requests_per_minute=1)}
+    rig = unequal(aging_s=2.0, wait_s_max=600.0, key_limits=limits)
     rig.start("a")
     assert rig.wait("b", key="k", priority="low").reason == "better_node"
     assert rig.start("c", key="k", max_wait_s=0.0).node == "slow"
