@@ -157,8 +157,7 @@ class Arrivals:
         else:
             book.enqueue(entry)
             book.join_queue(entry)
-            if book.cluster.open or book.lines.short:
-                fill_open(book, lane, entry)
+            fill_open(book, lane, entry)
 
     def _resume_lease(self, entry: Entry, event: Resumed) -> None:
         book = self._book
@@ -372,7 +371,7 @@ class Arrivals:
         book.join_queue(entry)
         before = len(book.actions)
         parked = entry.claim is not None and entry.claim.parked
-        if (book.cluster.open or book.lines.short) and not parked:
+        if not parked:
             fill_open(book, lane, entry)  # a node that must swap models first may still take it
         if entry.state == "waiting":
             entry.queued = True

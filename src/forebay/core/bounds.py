@@ -32,18 +32,15 @@ class Holders:
     """The users of one class by the number of places they hold."""
 
     def __init__(self) -> None:
-        self._held: dict[User, int] = {}
+        self.held: dict[User, int] = {}
         self._buckets: dict[int, dict[User, None]] = {}
         self._last: dict[User, list[tuple[bool, int, Entry]]] = {}
         """Each user's entries as a heap: whether its stream was answered, and the newest first."""
         self.largest = 0
 
-    def held_by(self, user: User | None) -> int:
-        return self._held.get(user, 0) if user is not None else 0
-
     def add(self, entry: Entry) -> None:
         user = entry.user
-        held = self._held.get(user, 0) + 1
+        held = self.held.get(user, 0) + 1
         self._move(user, held)
         last = self._last.setdefault(user, [])
         if len(last) > 2 * held + SWEEP_SLACK:
@@ -53,7 +50,7 @@ class Holders:
 
     def remove(self, entry: Entry) -> None:
         user = entry.user
-        held = self._held[user] - 1
+        held = self.held[user] - 1
         self._move(user, held)
         if held == 0:
             del self._last[user]
@@ -72,7 +69,7 @@ class Holders:
                 return entry
 
     def _move(self, user: User, held: int) -> None:
-        before = self._held.get(user, 0)
+        before = self.held.get(user, 0)
         if before:
             bucket = self._buckets[before]
             del bucket[user]
@@ -80,9 +77,9 @@ class Holders:
                 del self._buckets[before]
         if held:
             self._buckets.setdefault(held, {})[user] = None
-            self._held[user] = held
+            self.held[user] = held
         else:
-            del self._held[user]
+            del self.held[user]
         if held > self.largest or (before == self.largest and before not in self._buckets):
             self.largest = held
 
@@ -138,9 +135,8 @@ class Bounds:
         holders = self._holders[lowest]
         if lowest < rank:
             return None
-        if lowest == rank and (
-            self.options.when_full == "class" or holders.largest - holders.held_by(user) < 2
-        ):
+        own = holders.held.get(user, 0) if user is not None else 0
+        if lowest == rank and (self.options.when_full == "class" or holders.largest - own < 2):
             return None
         if self.waiting - self.guests - 1 >= self.options.max_size:
             return None

@@ -192,7 +192,9 @@ class Forecast:
         queue = entry.queue
         line = self._lines.get(queue)
         if line is None:
-            line = self._new_line(queue)
+            if len(self._lines) >= self._sweep_at:
+                self._sweep()
+            line = self._lines[queue] = Line()
         if queue.waiting == 1:
             line.begin(queue, now_s)
         line.count(entry, 1)
@@ -273,16 +275,13 @@ class Forecast:
                 break
         return total_s / count if count > 0 else mean_s
 
-    def _new_line(self, queue: WaitQueue) -> Line:
-        if len(self._lines) >= self._sweep_at:  # lanes that no node lists are given up
-            kept = {
-                one: line for one, line in self._lines.items()
-                if is_known(one.lane) or one.lane.unfinished
-            }  # fmt: skip
-            self._lines = kept
-            self._sweep_at = 2 * len(kept) + SWEEP_SLACK
-        line = self._lines[queue] = Line()
-        return line
+    def _sweep(self) -> None:
+        """Give up the lanes that no node lists."""
+        self._lines = {
+            one: line for one, line in self._lines.items()
+            if is_known(one.lane) or one.lane.unfinished
+        }  # fmt: skip
+        self._sweep_at = 2 * len(self._lines) + SWEEP_SLACK
 
 
 def _raw_s(
