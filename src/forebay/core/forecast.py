@@ -115,10 +115,8 @@ class Line:
             owed, account = self.owed, entry.account
             if not account.live:  # no sum of many differences is exactly zero
                 del owed[account]
-            elif account in owed:
-                owed[account] += change * entry.price
             else:
-                owed[account] = entry.price
+                owed[account] = owed.get(account, 0.0) + change * entry.price
 
     def count_start(self, queue: WaitQueue, entry: Entry, now_s: float) -> None:
         """Count one that waited, has been charged, and starts now."""

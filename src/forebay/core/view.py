@@ -116,11 +116,8 @@ def _node_view(node: Node, now_s: float) -> NodeView:
         for lane in lanes.values()
         if node.name in lane.speeds
     ]
-    speed: float | None = None
-    measured_s_ago: float | None = None
-    if found:
-        speed = float(len(found)) / sum([one.mean() for one in found])
-        measured_s_ago = now_s - max([one.measured_s for one in found])
+    speed = float(len(found)) / sum([one.mean() for one in found]) if found else None
+    measured_s_ago = now_s - max([one.measured_s for one in found]) if found else None
     return NodeView(
         node.name, node.state, node.slots, len(node.leases), node.gpu_load, node.models, loaded,
         speed, measured_s_ago,
