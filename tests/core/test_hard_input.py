@@ -1,6 +1,7 @@
 """Input that nobody means and bounds that nobody sees until they break."""
 
 import gc
+import math
 
 import pytest
 
@@ -65,6 +66,20 @@ def test_an_absurd_count_of_tokens_neither_wedges_a_ticket_nor_the_line() -> Non
     assert isinstance(route, Route)
     assert route.id == "b"
     assert scheduler.handle(Finished("b"), 2.0) == []
+
+
+@pytest.mark.parametrize("tokens", [-1, 10**400], ids=["unknown", "huge"])
+@pytest.mark.parametrize("first_s", [None, -math.inf, math.nan])
+@pytest.mark.parametrize("ran_s", [-1e308, -1.0, 0.0, 1.0, math.inf, math.nan])
+def test_absurd_measurements_end_no_search_for_slots_with_an_error(
+    first_s: float | None, ran_s: float, tokens: int
+) -> None:
+    scheduler = started(node=NodeChanged("gpu", 2, ("m",), slots_kind="found"))
+    for number in range(60):
+        scheduler.handle(Arrived(f"a{number}", "m", prompt_tokens=max(0, tokens)), 0.0)
+        told = Finished(f"a{number}", True, tokens, tokens, first_byte_s=first_s, ran_s=ran_s)
+        scheduler.handle(told, number + 1.0)
+    assert isinstance(scheduler.handle(Arrived("b", "m"), 61.0)[0], Route)
 
 
 def test_a_clock_that_runs_back_is_held_where_it_was() -> None:

@@ -35,7 +35,8 @@ from math import ceil, exp, fsum, log
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from forebay.core.events import Finished
-from forebay.core.records import Limit, Sample
+from forebay.core.records import NEVER_S, Limit, Sample
+from forebay.core.service_times import TOKENS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -133,11 +134,14 @@ def learn(node: Node, entry: Entry, event: Finished | Returned, now_s: float) ->
         _lower(limit, slots, "a request was not answered in time", now_s)
     if not isinstance(event, Finished) or not event.ok or event.ran_s is None:
         return
+    if not 0.0 <= event.ran_s < NEVER_S:
+        return
     arrival = entry.arrival
     running = event.most if entry.lent else len(node.leases) + node.lent
     sample = Sample(
-        arrival.model, arrival.user, max(0, arrival.prompt_tokens - entry.cached_tokens),
-        event.output_tokens, event.first_byte_s, event.ran_s, min(running, limit.slots),
+        arrival.model, arrival.user,
+        min(max(0, arrival.prompt_tokens - entry.cached_tokens), TOKENS_MAX),
+        min(event.output_tokens, TOKENS_MAX), event.first_byte_s, event.ran_s, min(running, limit.slots),
     )  # fmt: skip
     # A search looks at fewer, too; of those on lent slots it is not known how many ran in all.
     least = 1 if limit.phase == "search" and not entry.lent else limit.slots
@@ -431,7 +435,7 @@ def measure(rounds: Mapping[int, Sequence[Sample]]) -> dict[int, Pace]:
 
 def _points(samples: Iterable[Sample]) -> Iterable[tuple[tuple[str, str], float, float]]:
     for one in samples:
-        if one.first_byte_s is None or one.first_byte_s >= one.ran_s:
+        if one.first_byte_s is None or not 0.0 <= one.first_byte_s < one.ran_s:
             size = one.prompt_tokens + OUTPUT_COST * max(0, one.output_tokens)
             yield (one.model, "whole"), size, max(TINY, one.ran_s)
         else:
