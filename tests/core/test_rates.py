@@ -531,3 +531,12 @@ def left(route: Route) -> int:
 def remaining(route: Route) -> int:
     assert route.rate is not None
     return route.rate.remaining_requests
+
+
+def test_who_moves_up_when_its_rate_lets_it_go_starts_at_once() -> None:
+    limits = {"k": KeyLimits(requests_per_minute=1)}
+    rig = Rig(aging_s=60.0, wait_s_max=600.0, key_limits=limits)
+    rig.node(slots=2)
+    rig.start("a", key="k")
+    assert rig.wait("b", key="k", priority="low").reason == "rate"
+    assert Rig.started(rig.tick(60.0)) == ["b"]

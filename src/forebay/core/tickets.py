@@ -315,6 +315,8 @@ class Book:
             else:
                 fairness.join(queue, entry)
             self.lines.note_join(entry, entry.since_s, self.now_s)
+            if parked:
+                self.lines.stale.update(queue.lane.nodes)
         if claim is not None:
             self.rates.offer(claim.rate, self.now_s)
 
