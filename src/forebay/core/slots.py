@@ -141,7 +141,8 @@ def learn(node: Node, entry: Entry, event: Finished | Returned, now_s: float) ->
     sample = Sample(
         arrival.model, arrival.user,
         min(max(0, arrival.prompt_tokens - entry.cached_tokens), TOKENS_MAX),
-        min(event.output_tokens, TOKENS_MAX), event.first_byte_s, event.ran_s, min(running, limit.slots),
+        min(event.output_tokens, TOKENS_MAX), event.first_byte_s, event.ran_s,
+        min(running, limit.slots),
     )  # fmt: skip
     # A search looks at fewer, too; of those on lent slots it is not known how many ran in all.
     least = 1 if limit.phase == "search" and not entry.lent else limit.slots
