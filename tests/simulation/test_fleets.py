@@ -41,7 +41,7 @@ BUSY = FleetPlan(
 )
 
 
-CAUGHT = 1
+CAUGHT = 0
 SNUBBED = 13
 OLD_GRANT = 910213
 STALE_TIMER = 3000025
@@ -89,7 +89,8 @@ def test_leases_disabled_are_caught_and_the_failure_says_how_to_replay_it() -> N
 
 def cut_followers(seed: int) -> FleetPlan:
     faults = tuple(Fault(5.0 + 9.0 * n, "freeze", 5.0, n % 3) for n in range(4))
-    return replace(BUSY, seed=seed, faults=faults, duration_s=45.0, arrivals_per_s=3.0)
+    nodes: dict[str, tuple[int, tuple[str, ...]]] = {"gpu1": (5, ("llama",))}
+    return replace(BUSY, seed=seed, nodes=nodes, faults=faults, duration_s=45.0, arrivals_per_s=3.0)
 
 
 def test_loans_that_never_end_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
