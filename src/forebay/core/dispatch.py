@@ -84,7 +84,7 @@ def fill_open(book: Book, lane: Lane, fresh: Entry) -> None:
 
 def release_hold(book: Book, entry: Entry) -> None:
     """Let an entry go anywhere that has waited for a better node for as long as that pays."""
-    gates.end_hold(entry)
+    gates.end_hold(book, entry)
     fill_open(book, entry.queue.lane, entry)
 
 
@@ -97,7 +97,7 @@ def release_holds(book: Book, node: Node) -> None:
         if not is_up or node.name not in lane.nodes or not is_warm(node, lane.model):
             lost.append(entry)
     for entry in lost:
-        gates.end_hold(entry)
+        gates.end_hold(book, entry)
     for entry in lost:
         if entry.state == "waiting":
             fill_open(book, entry.queue.lane, entry)
@@ -139,7 +139,7 @@ def _pick_among_models(book: Book, node: Node) -> Entry | None:
         if runnable:
             return _best(book, node, runnable)
     if again_s < NEVER_S:
-        book.timers.wake(node, again_s, book.now_s)
+        book.timers.set(node, min(node.wake_s, again_s))
     return None
 
 

@@ -76,7 +76,7 @@ def waits_for_better(book: Book, entry: Entry, node: Node) -> bool:
     entry.hold = hold
     hold.node.held[entry] = None
     _pass_over(book, entry, node, hold.kept_off)
-    book.timers.add(hold.until_s, "release", entry)
+    book.timers.arm(entry)
     return True
 
 
@@ -96,9 +96,10 @@ def _pass_over(book: Book, entry: Entry, node: Node, excluded: frozenset[str]) -
     book.lines.note_leave(queue)
 
 
-def end_hold(entry: Entry) -> None:
+def end_hold(book: Book, entry: Entry) -> None:
     """Let an entry go anywhere that waits for a better node; the nodes must look again."""
     returned = entry.queue.returned
     retries.remove(returned, entry)
     forget_hold(entry)
     retries.add(returned, entry)
+    book.timers.arm(entry)

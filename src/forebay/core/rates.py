@@ -281,10 +281,7 @@ class Rates:
                 wake_s = now_s + max(wait_s, WAKE_S_MIN)
                 break
             self._put_back(head, now_s)
-        if wake_s != rate.wake_s:
-            rate.wake_s = wake_s
-            if wake_s < NEVER_S:
-                self._timers.add(wake_s, "rate", rate)
+        self._timers.set(rate, wake_s)
 
     # -- lines
 
@@ -349,11 +346,11 @@ class Rates:
         entry.queue.lane.parked += 1 if parked else -1
         if parked:
             claim.parked_s = now_s
-        elif claim.gated:  # its time limit stood still
-            stood_s = now_s - claim.parked_s
-            entry.wait_left_s += stood_s
-            entry.deadline_s += stood_s
-            self._timers.add(entry.deadline_s, "deadline", entry)
+        if claim.gated:  # its time limit stands still meanwhile
+            if not parked:
+                entry.wait_left_s += now_s - claim.parked_s
+            entry.deadline_s = NEVER_S if parked else entry.since_s + entry.wait_left_s
+            self._timers.arm(entry)
 
     def _forget_waiting(self, entry: Entry, claim: Claim) -> None:
         rate, line = claim.rate, claim.line

@@ -255,7 +255,7 @@ class Node:
         self.rest_until_s = 0.0
         self.broken_off: deque[float] = deque(maxlen=BROKEN_OFF_MAX)  # cancelled here, and when
         self.strikes: dict[str, tuple[int, float]] = {}  # by user, and when; the latest last
-        self.wake_s = 0.0  # when the core will look at it again by itself
+        self.wake_s = NEVER_S  # when the core will look at it again by itself
         self.removed = False
         self.used_at = 0  # the sequence number of the last dispatch: least recently used
         self.loaded: dict[str, float] | None = None  # model -> since when it can serve
@@ -348,7 +348,7 @@ class Entry:
         "counted", "deadline_s", "excluded", "goes_first", "guest", "held_until_s", "hold",
         "id", "joins_load", "lent", "node", "others", "prefix", "price", "promised",
         "promotes_at_s", "promotes_in_s", "queue", "queued", "revoked", "room", "seq", "since_s",
-        "state", "unreached", "user", "wait_left_s", "waited_s",
+        "state", "unreached", "user", "wait_left_s", "waited_s", "wake_s",
     )  # fmt: skip
 
     def __init__(self, arrival: Arrived, seq: int, user: User, now_s: float) -> None:
@@ -383,9 +383,10 @@ class Entry:
         self.held_until_s = 0.0  # when its first hold was to end; 0 before it was held
         self.goes_first = False  # whether it stands, or stood last, before all others of its queue
         self.wait_left_s = 0.0  # what is left of its waiting time; the clock stops while it runs
-        self.deadline_s = 0.0  # valid while waiting
+        self.wake_s = NEVER_S  # when the core will look at it again by itself, while it waits
+        self.deadline_s = NEVER_S  # valid while waiting; never for jobs, and while it stands still
         self.promotes_in_s = 0.0  # what is left of the interval before it counts one class higher
-        self.promotes_at_s = 0.0  # valid while waiting
+        self.promotes_at_s = NEVER_S  # valid while waiting
         self.joins_load = False  # whether its model was being loaded by another when it started
         self.lent = False  # whether its slot belongs to a loan, and goes back there
         self.queued = False  # whether its owner was told to wait

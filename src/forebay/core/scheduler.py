@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 
     from forebay.core.actions import Action
     from forebay.core.cluster import Reaches
-    from forebay.core.records import Entry, Limit, Node
-    from forebay.core.timers import Due
+    from forebay.core.records import Entry, KeyRate, Limit, Node
 
 
 class Scheduler:
@@ -277,26 +276,28 @@ class Scheduler:
         if event is not None:
             self._validate(event)  # before anything is done that an error would lose
         while book.now_s >= book.timers.next_s:  # a limit of zero is due as soon as it is set
-            due = book.timers.due(book.now_s)
-            book.expire(due.expired)
+            entries, rates, nodes = book.timers.due(book.now_s)
+            book.expire([entry for entry in entries if entry.deadline_s <= book.now_s])
             if isinstance(event, events.Cancelled) and self._is_waiting(event.id):
                 self._cancel(event)
-            self._let_go(due)
+            self._let_go(entries, rates, nodes)
             fill_stale(book)
 
-    def _let_go(self, due: Due) -> None:
+    def _let_go(self, entries: list[Entry], rates: list[KeyRate], nodes: list[Node]) -> None:
         """Let those be looked at again that time has changed something for."""
         book = self._book
-        for entry in due.promoted:
-            if entry.state == "waiting":
+        for entry in entries:
+            if entry.promotes_at_s <= book.now_s and entry.state == "waiting":
                 book.promote(entry)
-        for entry in due.released:
-            if entry.hold is not None:
+        for entry in entries:
+            if entry.hold is not None and entry.hold.until_s <= book.now_s:
                 release_hold(book, entry)
-        for rate in due.rates:
+        for rate in rates:
             book.rates.offer(rate, book.now_s)
-        for node in due.nodes:
-            self._wake(node)
+        for node in nodes:
+            if book.now_s < node.rest_until_s:
+                book.timers.set(node, node.rest_until_s)
+            fill(book, node)
 
     def _validate(self, event: events.Event) -> None:
         """Raise for an event that is a bug of the caller."""
@@ -310,13 +311,6 @@ class Scheduler:
     def _is_waiting(self, ticket_id: str) -> bool:
         entry = self._book.entries.get(ticket_id)
         return entry is not None and entry.state != "running"
-
-    def _wake(self, node: Node) -> None:
-        book = self._book
-        node.wake_s = 0.0
-        if book.now_s < node.rest_until_s:
-            book.timers.wake(node, node.rest_until_s, book.now_s)
-        fill(book, node)
 
     def _change_node(self, event: events.NodeChanged) -> None:
         book = self._book
@@ -380,7 +374,7 @@ class Scheduler:
             rest_s = min(rest_s, NOTICE_S)
         node.rest_until_s = max(node.rest_until_s, book.now_s + rest_s)
         book.cluster.open.pop(node.name, None)
-        book.timers.wake(node, node.rest_until_s, book.now_s)
+        book.timers.set(node, min(node.wake_s, node.rest_until_s))
         if node.held:
             release_holds(book, node)
 

@@ -18,7 +18,7 @@ from forebay.core.forecast import Forecast
 from forebay.core.lines import Lines
 from forebay.core.options import FROZEN_WHILE_RUNNING
 from forebay.core.rates import Rates, is_gated
-from forebay.core.records import Claim, Entry
+from forebay.core.records import NEVER_S, Claim, Entry
 from forebay.core.returns import Returns, identity_of
 from forebay.core.states import after
 from forebay.core.tally import Tally
@@ -279,11 +279,10 @@ class Book:
 
     def promote(self, entry: Entry) -> None:
         queue = entry.queue
-        if not self.options.aging_s:
-            return
-        self._change_queue(entry, queue.lane.queues[queue.rank - 1])
-        entry.promotes_in_s += self.options.aging_s
-        self._arm_promotion(entry)
+        if self.options.aging_s:
+            entry.promotes_in_s += self.options.aging_s
+            self._change_queue(entry, queue.lane.queues[queue.rank - 1])
+        self._arm(entry)
 
     def change_model(self, entry: Entry, arrival: Arrived, lane: Lane) -> None:
         """Let a waiting entry run with another of its models, at its old place and age."""
@@ -349,6 +348,7 @@ class Book:
             if claim is not None:
                 self.rates.leave(entry, claim, self.now_s)
             forget_hold(entry)
+            entry.wake_s = NEVER_S
             self.lines.note_leave(queue)
             self.charging.refund(entry)
         lane = queue.lane
@@ -389,14 +389,14 @@ class Book:
         entry.since_s = self.now_s
         if queue.rank == self.job_rank:
             return
-        entry.deadline_s = self.now_s + entry.wait_left_s
-        self.timers.add(entry.deadline_s, "deadline", entry)
-        self._arm_promotion(entry)
+        if entry.claim is None or not (entry.claim.parked and entry.claim.gated):
+            entry.deadline_s = self.now_s + entry.wait_left_s
+        self._arm(entry)
 
-    def _arm_promotion(self, entry: Entry) -> None:
-        if self.options.aging_s and entry.queue.rank > 0:
-            entry.promotes_at_s = entry.since_s + entry.promotes_in_s
-            self.timers.add(entry.promotes_at_s, "promotion", entry)
+    def _arm(self, entry: Entry) -> None:
+        ages = self.options.aging_s and entry.queue.rank > 0
+        entry.promotes_at_s = entry.since_s + entry.promotes_in_s if ages else NEVER_S
+        self.timers.arm(entry)
 
     def _stop_waiting(self, entry: Entry) -> None:
         """Take an entry out of its queue and of the count, to start it, and stop its clock."""
@@ -407,6 +407,7 @@ class Book:
         self.lines.note_leave(queue)
         self.dequeue(entry)
         entry.guest = False  # should it come back, it waits like anyone
+        entry.wake_s = NEVER_S
         waited_s = self.now_s - entry.since_s
         entry.waited_s += waited_s
         entry.wait_left_s -= waited_s
