@@ -155,8 +155,7 @@ class Arrivals:
         if event.node:
             self._resume_lease(entry, event)
         else:
-            book.enqueue(entry)
-            book.join_queue(entry)
+            book.wait(entry)
             fill_open(book, lane, entry)
 
     def _resume_lease(self, entry: Entry, event: Resumed) -> None:
@@ -367,15 +366,15 @@ class Arrivals:
             book.expire([entry])
             return
         entry.guest = not arrival.job and book.bounds.lets_wait(arrival) is not None
-        book.enqueue(entry)
-        book.join_queue(entry)
+        book.wait(entry)
         before = len(book.actions)
         parked = entry.claim is not None and entry.claim.parked
         if not parked:
             fill_open(book, lane, entry)  # a node that must swap models first may still take it
         if entry.state == "waiting":
             entry.queued = True
-            book.count_enqueued(entry)
+            entry.counted = True
+            book.tally.enqueued += 1
             position, told = outlook.outlook(book, entry, youngest=entry.seq > newest)
             entry.promised, claim = told, entry.claim
             header_s, p50_s, p90_s = told[:3] if told is not None else (None, None, None)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.core import fairness, retries
+from forebay.core import retries
 from forebay.core.placement import Start, has_memory_for
 from forebay.core.tickets import forget_hold, total_wait_s
 
@@ -85,15 +85,11 @@ def _pass_over(book: Book, entry: Entry, node: Node, excluded: frozenset[str]) -
 
     It is charged as if it ran, once, and goes first wherever else it can: it was its turn.
     """
-    queue = entry.queue
     book.charging.charge(entry, node)
     book.charging.refund_class(entry, node)
-    fairness.take(queue, entry)
-    book.forecast.left(entry)
+    book.lines.leave(entry)
     entry.excluded |= excluded
-    fairness.rejoin(queue, entry)
-    book.forecast.joined(entry, book.now_s)
-    book.lines.note_leave(queue)
+    book.lines.join(entry, entry.queue.unserved_since_s, book.now_s, first=True)
 
 
 def end_hold(book: Book, entry: Entry) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forebay.core import fairness
+
 if TYPE_CHECKING:
     from forebay.core.forecast import Forecast
     from forebay.core.records import Entry, Node, WaitQueue
@@ -18,19 +20,30 @@ class Lines:
         self.stale: dict[str, Node] = {}  # nodes to fill again before the event is done
         self.short: dict[str, Node] = {}  # with a free slot, but no memory for who is next
 
-    def note_join(self, entry: Entry, since_s: float, now_s: float) -> None:
-        """Remember the queue of an entry that has just joined it, and has waited since then."""
+    def join(self, entry: Entry, since_s: float, now_s: float, *, first: bool) -> None:
+        """Put an entry into its queue that has waited since then; the `first` before all others."""
         queue = entry.queue
+        if first:
+            fairness.rejoin(queue, entry)
+        else:
+            fairness.join(queue, entry)
         if queue.waiting == 1:
             self.queues[queue.rank][queue] = None
             queue.unserved_since_s = since_s
         self.forecast.joined(entry, now_s)
 
-    def note_leave(self, queue: WaitQueue) -> None:
-        """Forget a queue that has just become empty, and look again at nodes that drain for it.
+    def leave(self, entry: Entry) -> None:
+        """Take an entry out of its queue that does not start now."""
+        self.take(entry)
+        self.forecast.left(entry)
 
-        And at those that had no memory for who has left: it may have kept others waiting.
+    def take(self, entry: Entry) -> None:
+        """Take an entry out of its queue, and look again at nodes that drained for that one.
+
+        And at those that had no memory for it: it may have kept others waiting.
         """
+        queue = entry.queue
+        fairness.take(queue, entry)
         if queue.waiting == 0:
             self.queues[queue.rank].pop(queue, None)
         if queue.backlogged == 0:

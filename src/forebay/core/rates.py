@@ -194,13 +194,11 @@ class Rates:
 
     def parks_head(self, entry: Entry, now_s: float) -> bool:
         """Park the entry that is next for a slot if its key is over its rate by now."""
-        claim, queue = entry.claim, entry.queue
+        claim = entry.claim
         if claim is None or self._is_next(entry, claim, now_s):
             return False
-        fairness.take(queue, entry)
-        self._lines.forecast.left(entry)
+        self._lines.leave(entry)
         self._park(entry, claim, now_s)
-        self._lines.note_leave(queue)
         return True
 
     def start(self, entry: Entry, claim: Claim, now_s: float) -> RateStatus:
@@ -252,9 +250,8 @@ class Rates:
         key_rates.charge_claim(claim.rate, claim, -1, 0.0, now_s)
         self.offer(claim.rate, now_s)
 
-    def leave(self, entry: Entry, claim: Claim, now_s: float) -> None:
+    def leave(self, claim: Claim, now_s: float) -> None:
         """Forget one that ends while it waits: it is charged nothing, or no tokens if it ran."""
-        self.leave_line(entry, claim, now_s)
         if claim.charged:
             key_rates.charge_claim(claim.rate, claim, 0, 0.0, now_s)
         self.offer(claim.rate, now_s)
@@ -329,11 +326,8 @@ class Rates:
         line.offer = entry
         self._count_parked(entry, claim, now_s, parked=False)
         entry.account = fairness.account_of(queue, entry.user, entry.arrival.weight)
-        if entry.charged_on is None:
-            fairness.join(queue, entry)
-        else:  # it was passed over, when it was its turn
-            fairness.rejoin(queue, entry)
-        self._lines.note_join(entry, now_s, now_s)
+        passed_over = entry.charged_on is not None  # when it was its turn
+        self._lines.join(entry, now_s, now_s, first=passed_over)
         open_nodes, short = self._cluster.open, self._lines.short
         for name, node in queue.lane.nodes.items():
             if name in open_nodes or name in short:

@@ -230,7 +230,8 @@ class Scheduler:
             add_strike(node, entry.arrival.user, book.now_s)
         if event.exclude:
             entry.excluded |= {node.name}
-        book.rejoin_queue(entry)
+        entry.queued = True
+        book.wait(entry, "return")
         if entry.revoked or book.stopping:
             self._reject(entry, entry.revoked or "shutting_down")
         elif entry.wait_left_s <= 0.0 and not entry.arrival.job:
@@ -238,8 +239,9 @@ class Scheduler:
         else:
             fill_open(book, entry.queue.lane, entry)
         fill(book, node)
-        if self._is_waiting(entry.id):
-            book.count_enqueued(entry)
+        if self._is_waiting(entry.id) and not entry.counted:
+            entry.counted = True
+            book.tally.enqueued += 1
 
     def _revoke(self, event: events.Revoked) -> None:
         entry = self._book.entries.get(event.id)
@@ -338,7 +340,8 @@ class Scheduler:
                 arrival = self._arrivals.choose_model(entry.arrival)
                 lane = lanes.get((arrival.model, arrival.family))
                 if lane is not None and lane.is_up:
-                    book.change_model(entry, arrival, lane)
+                    entry.arrival = arrival
+                    book.move(entry, lane.queues[entry.queue.rank])
 
     def _remove_node(self, event: events.NodeRemoved) -> None:
         node = self._book.cluster.remove(event.name)

@@ -1,14 +1,14 @@
 """The life of a ticket: accept, wait, start, return, end. Every path goes through these.
 
-`lease` takes a lease and `release` gives it back, `enqueue` and `dequeue` change what waits, and
-`end` closes a ticket; each is called with the state it requires and changes it by the table.
+`lease` takes a lease and `release` gives it back, `wait` lets an entry wait and `move` elsewhere,
+and `end` closes a ticket; each is called with the state it requires and changes it by the table.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.core import fairness, memory, nodes
+from forebay.core import memory, nodes
 from forebay.core.actions import Expire, Route
 from forebay.core.bounds import Bounds
 from forebay.core.charging import Charging
@@ -228,23 +228,68 @@ class Book:
         entry.queue.running -= 1
         return node
 
-    def enqueue(self, entry: Entry) -> None:
-        """Count an entry as waiting; jobs are outside the bounds."""
+    def wait(self, entry: Entry, cause: Cause = "wait") -> None:
+        """Let an entry wait: a new one, or one that ran, at its old place, here or elsewhere."""
+        entry.state = after(entry.state, cause)
+        entry.since_s, claim = self.now_s, entry.claim
+        since_s, first = self.now_s, cause == "return" or entry.attempt > 0
+        if not first:
+            entry.price = self.charging.price(entry)
+            since_s -= entry.waited_s  # of what ran the queue was served
+        elif claim is not None and not claim.charged:  # it ran in another core
+            self.rates.resume(claim, runs=False)
+        self._join(entry, since_s, first=first)
+        stands_still = claim is not None and claim.parked and claim.gated
+        if entry.queue.rank != self.job_rank and not stands_still:
+            entry.deadline_s = self.now_s + entry.wait_left_s
+        self._arm(entry)
+        if cause == "return" and claim is not None:
+            self.rates.come_back(claim, self.now_s)
+
+    def promote(self, entry: Entry) -> None:
+        if not self.options.aging_s:
+            self._arm(entry)
+            return
+        entry.promotes_in_s += self.options.aging_s
+        self.move(entry, entry.queue.lane.queues[entry.queue.rank - 1])
+
+    def move(self, entry: Entry, queue: WaitQueue) -> None:
+        """Let a waiting entry stand in another queue, at its old place and age."""
+        before, first = entry.queue.lane, entry.goes_first or entry.charged_on is not None
+        looks_anew = queue.lane is not before or (entry.claim is not None and entry.claim.parked)
+        queue.lane.unfinished += 1
+        self._leave(entry)
+        entry.queue = queue
+        entry.account = account_of(queue, entry.user, entry.arrival.weight)
+        self._join(entry, entry.since_s, first=first)
+        if entry.claim is not None and entry.claim.parked:
+            forget_hold(entry)
+        elif looks_anew:  # one of the nodes may be open
+            self.lines.stale.update(queue.lane.nodes)
+        self._arm(entry)
+        if entry.claim is not None:
+            self.rates.offer(entry.claim.rate, self.now_s)
+        before.unfinished -= 1
+        self.cluster.forget_if_unused(before)
+
+    def _join(self, entry: Entry, since_s: float, *, first: bool) -> None:
+        """Count an entry as waiting, in its queue or parked; jobs are outside the bounds."""
         if entry.queue.rank == self.job_rank:
             self.waiting_jobs += 1
         else:
             self.bounds.add(entry)
             if entry.room is not None:
                 entry.room.calls += 1
+        if entry.claim is None or not self.rates.parks(entry, self.now_s):
+            self.lines.join(entry, since_s, self.now_s, first=first)
 
-    def count_enqueued(self, entry: Entry) -> None:
-        """Count one that has to wait, on arrival or after it came back; once."""
-        if not entry.counted:
-            entry.counted = True
-            self.tally.enqueued += 1
+    def _leave(self, entry: Entry) -> None:
+        """Take out one that waits and does not start now, wherever it stands."""
+        if entry.claim is None or not self.rates.leave_line(entry, entry.claim, self.now_s):
+            self.lines.leave(entry)
+        self._count_out(entry)
 
-    def dequeue(self, entry: Entry) -> None:
-        """Count an entry as no longer waiting."""
+    def _count_out(self, entry: Entry) -> None:
         if entry.queue.rank == self.job_rank:
             self.waiting_jobs -= 1
         else:
@@ -253,71 +298,6 @@ class Book:
                 room.calls -= 1
                 if not room.calls:
                     self.rates.offer(room, self.now_s)
-
-    def join_queue(self, entry: Entry) -> None:
-        """Put an entry that is counted already into its queue and start its waiting clock."""
-        entry.state = after(entry.state, "wait")
-        if entry.attempt:  # it ran in another core, and waits again at its old place
-            if entry.claim is not None:
-                self.rates.resume(entry.claim, runs=False)
-            fairness.rejoin(entry.queue, entry)
-        else:
-            entry.price = self.charging.price(entry)
-            if entry.claim is None or not self.rates.parks(entry, self.now_s):
-                fairness.join(entry.queue, entry)
-        self._start_clock(entry)
-
-    def rejoin_queue(self, entry: Entry) -> None:
-        """Put an entry that ran back into its old place; its waiting clock goes on."""
-        entry.state = after(entry.state, "return")
-        entry.queued = True
-        self.enqueue(entry)
-        fairness.rejoin(entry.queue, entry)
-        self._start_clock(entry)
-        if entry.claim is not None:
-            self.rates.come_back(entry.claim, self.now_s)
-
-    def promote(self, entry: Entry) -> None:
-        queue = entry.queue
-        if self.options.aging_s:
-            entry.promotes_in_s += self.options.aging_s
-            self._change_queue(entry, queue.lane.queues[queue.rank - 1])
-        self._arm(entry)
-
-    def change_model(self, entry: Entry, arrival: Arrived, lane: Lane) -> None:
-        """Let a waiting entry run with another of its models, at its old place and age."""
-        before = entry.queue.lane
-        lane.unfinished += 1
-        entry.arrival = arrival
-        self._change_queue(entry, lane.queues[entry.queue.rank])
-        self.lines.stale.update(lane.nodes)  # one of them may be open
-        before.unfinished -= 1
-        self.cluster.forget_if_unused(before)
-
-    def _change_queue(self, entry: Entry, queue: WaitQueue) -> None:
-        claim = entry.claim
-        parked = claim is not None and self.rates.leave_line(entry, claim, self.now_s)
-        self.dequeue(entry)
-        goes_first = entry.charged_on is not None if parked else entry.goes_first
-        if not parked:
-            fairness.take(entry.queue, entry)
-            self.forecast.left(entry)
-        self.lines.note_leave(entry.queue)
-        entry.queue = queue
-        entry.account = account_of(queue, entry.user, entry.arrival.weight)
-        self.enqueue(entry)
-        if self.rates.parks(entry, self.now_s):
-            forget_hold(entry)
-        else:
-            if goes_first:
-                fairness.rejoin(queue, entry)
-            else:
-                fairness.join(queue, entry)
-            self.lines.note_join(entry, entry.since_s, self.now_s)
-            if parked:
-                self.lines.stale.update(queue.lane.nodes)
-        if claim is not None:
-            self.rates.offer(claim.rate, self.now_s)
 
     def check_frozen(self, options: Options) -> None:
         """Raise when new options differ in what cannot change while running."""
@@ -340,16 +320,11 @@ class Book:
         entry.state = after(entry.state, cause)
         if waited:
             entry.waited_s += self.now_s - entry.since_s
-            self.dequeue(entry)
-            claim = entry.claim
-            if claim is None or not claim.parked:
-                fairness.take(queue, entry)
-                self.forecast.left(entry)
-            if claim is not None:
-                self.rates.leave(entry, claim, self.now_s)
+            self._leave(entry)
+            if entry.claim is not None:
+                self.rates.leave(entry.claim, self.now_s)
             forget_hold(entry)
             entry.wake_s = NEVER_S
-            self.lines.note_leave(queue)
             self.charging.refund(entry)
         lane = queue.lane
         lane.unfinished -= 1
@@ -380,32 +355,18 @@ class Book:
         reason = self.cluster.outlook(lane, self.now_s)
         return "model_loading" if reason in ("loading", "starting") else "no_node"
 
-    def _start_clock(self, entry: Entry) -> None:
-        """Count the time from now on as waiting; jobs have all the time in the world."""
-        queue = entry.queue
-        if entry.claim is None or not entry.claim.parked:
-            waited_s = 0.0 if entry.attempt else entry.waited_s  # what came back was served
-            self.lines.note_join(entry, self.now_s - waited_s, self.now_s)
-        entry.since_s = self.now_s
-        if queue.rank == self.job_rank:
-            return
-        if entry.claim is None or not (entry.claim.parked and entry.claim.gated):
-            entry.deadline_s = self.now_s + entry.wait_left_s
-        self._arm(entry)
-
     def _arm(self, entry: Entry) -> None:
-        ages = self.options.aging_s and entry.queue.rank > 0
+        """See to it that a waiting entry is looked at in time; jobs have all of it."""
+        ages = self.options.aging_s and 0 < entry.queue.rank < self.job_rank
         entry.promotes_at_s = entry.since_s + entry.promotes_in_s if ages else NEVER_S
         self.timers.arm(entry)
 
     def _stop_waiting(self, entry: Entry) -> None:
         """Take an entry out of its queue and of the count, to start it, and stop its clock."""
-        queue = entry.queue
-        fairness.take(queue, entry)
+        self.lines.take(entry)
         if entry.hold is not None:
             forget_hold(entry)
-        self.lines.note_leave(queue)
-        self.dequeue(entry)
+        self._count_out(entry)
         entry.guest = False  # should it come back, it waits like anyone
         entry.wake_s = NEVER_S
         waited_s = self.now_s - entry.since_s
