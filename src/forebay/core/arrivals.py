@@ -26,10 +26,10 @@ from forebay.core import outlook
 from forebay.core.actions import NO_ROOM, RETURNABLE, Reject, Wait
 from forebay.core.dispatch import fill_open
 from forebay.core.gates import may_be_held
-from forebay.core.key_rates import charge_claim, is_full
 from forebay.core.lanes import is_known, listing, waiting_in
 from forebay.core.nodes import would_open
 from forebay.core.placement import GAIN_S, Start, choose, usable
+from forebay.core.rates import charge_claim, is_full
 from forebay.core.records import NOWHERE, Claim
 from forebay.errors import InvariantBroken
 
@@ -321,9 +321,7 @@ class Arrivals:
 
     def _why_no_node(self, lane: Lane | None) -> str:
         """Name the nodes that were never heard of: most likely their address is wrong."""
-        nodes = chain(
-            listing(lane) if lane is not None else (), self._book.cluster.unreported.values()
-        )
+        nodes = chain(listing(lane) if lane is not None else (), self._book.cluster.unreported)
         silent = ", ".join(dict.fromkeys(node.name for node in nodes if node.is_new))
         return (
             f"{REASONS['no_node']}; no answer yet from: {silent}" if silent else REASONS["no_node"]

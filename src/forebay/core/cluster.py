@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from forebay.core import nodes, retries
+from forebay.core import memory, nodes, retries
 from forebay.core.lanes import count_slots, is_known, listing
 from forebay.core.records import Lane, Node
 
@@ -39,7 +39,6 @@ class Cluster:
         self.lanes: dict[tuple[str, str], Lane] = {}
         self._nodes_seen = 0
         self.open: dict[str, Node] = {}  # with a free slot that nothing waiting can use now
-        self.unreported: dict[str, Node] = {}  # not known yet what they have: it may be anything
         self.unlisted: dict[tuple[str, str], Lane] = {}  # of models that only these may have
         self._leaving: dict[str, Node] = {}  # removed, but not all leases are back
         self._affinities: dict[str, str] = {}  # affinity -> node, least recently used first
@@ -51,27 +50,27 @@ class Cluster:
             node = self._leaving.pop(event.name, None) or self._new_node(event.name)
             node.removed = False
             self.nodes[event.name] = node
-        before = self._lanes_of(node)
         nodes.update(node, event, now_s)
         wanted = {(model, family) for model in node.models for family in node.families}
-        for key in before:
-            if key not in wanted:
-                self._detach(node, key)
+        for lane in _lanes_of(node):
+            if (lane.model, lane.family) not in wanted:
+                self._detach(node, lane)
         for key in sorted(wanted):
             serves = key[0] not in event.failing and nodes.may_run(node, key[0])
             self._attach(node, self.lane(*key), serves=serves)
-        if nodes.has_reported(node):
-            self.unreported.pop(node.name, None)
-        else:
-            self.unreported[node.name] = node
         return node
+
+    @property
+    def unreported(self) -> list[Node]:
+        """Return the nodes of which it is not known yet what they have: it may be anything."""
+        return [node for node in self.nodes.values() if not nodes.has_reported(node)]
 
     def outlook(self, lane: Lane | None, now_s: float) -> WaitReason | None:
         """Say why one may wait where no node of a lane is up; None where that is of no use.
 
         A node that has not said what it has may have anything.
         """
-        hopes = chain(listing(lane) if lane is not None else (), self.unreported.values())
+        hopes = chain(listing(lane) if lane is not None else (), self.unreported)
         reasons = {nodes.outlook(node, now_s, self.options.offline_wait_s) for node in hopes}
         return next((reason for reason in OUTLOOKS if reason in reasons), None)
 
@@ -86,10 +85,8 @@ class Cluster:
         Call it when a lease was taken or given back on a node with models on trial.
         """
         if model in node.on_trial:
-            for family in node.families:
-                lane = self.lanes.get((model, family))
-                if lane is not None and self._lists(lane, node):
-                    self._attach(node, lane, serves=nodes.may_run(node, model))
+            for lane in memory.lanes_of(node, model):
+                self._attach(node, lane, serves=nodes.may_run(node, model))
 
     def change_options(self, options: Options) -> None:
         """Take over new options, in the lanes that exist too."""
@@ -103,9 +100,8 @@ class Cluster:
         node = self.nodes.pop(name, None)
         if node is None:
             return None
-        for key in self._lanes_of(node):
-            self._detach(node, key)
-        self.unreported.pop(name, None)
+        for lane in _lanes_of(node):
+            self._detach(node, lane)
         node.removed = True
         node.broken_off.clear()
         node.models = node.on_trial = ()
@@ -131,12 +127,8 @@ class Cluster:
         """Let nothing go straight to a node; drop it if it was removed and is idle."""
         if self.open.get(node.name) is node:  # it may have gone, and another come in its place
             del self.open[node.name]
-        if node.removed:
-            self.forget_if_idle(node)
-
-    def forget_if_idle(self, node: Node) -> None:
-        """Drop a removed node once its last lease is back."""
-        if not node.leases and not node.lent and self._leaving.get(node.name) is node:
+        idle = node.removed and not node.leases and not node.lent
+        if idle and self._leaving.get(node.name) is node:
             del self._leaving[node.name]
 
     def readmit(self, node: Node) -> None:
@@ -144,8 +136,7 @@ class Cluster:
 
         And to those who did not reach it before, and do now.
         """
-        for key in self._lanes_of(node):
-            lane = self.lanes[key]
+        for lane in _lanes_of(node):
             for queue in lane.queues:
                 for excluded, entries in retries.excluded_from(queue.returned, node.name):
                     stuck = not any(
@@ -163,8 +154,8 @@ class Cluster:
 
     def recount(self, node: Node) -> None:
         """Add up the lanes' slots again after one node's changed."""
-        for key in self._lanes_of(node):
-            count_slots(self.lanes[key])
+        for lane in _lanes_of(node):
+            count_slots(lane)
 
     def note_affinity(self, affinity: str, node: Node) -> None:
         """Remember where an affinity was served last, forgetting the oldest."""
@@ -196,13 +187,6 @@ class Cluster:
             self.lanes[model, family] = lane
         return lane
 
-    def _lanes_of(self, node: Node) -> list[tuple[str, str]]:
-        keys = dict.fromkeys((model, family) for model in node.models for family in node.families)
-        return [key for key in keys if key in self.lanes and self._lists(self.lanes[key], node)]
-
-    def _lists(self, lane: Lane, node: Node) -> bool:
-        return node.name in lane.nodes or node.name in lane.resting
-
     def _attach(self, node: Node, lane: Lane, *, serves: bool) -> None:
         here, there = (lane.nodes, lane.resting) if serves else (lane.resting, lane.nodes)
         there.pop(node.name, None)
@@ -212,8 +196,7 @@ class Cluster:
             self.unlisted.pop((lane.model, lane.family), None)
         count_slots(lane)
 
-    def _detach(self, node: Node, key: tuple[str, str]) -> None:
-        lane = self.lanes[key]
+    def _detach(self, node: Node, lane: Lane) -> None:
         lane.nodes.pop(node.name, None)
         lane.speeds.pop(node.name, None)
         lane.resting.pop(node.name, None)
@@ -222,3 +205,7 @@ class Cluster:
         for queue in lane.queues:
             node.shares.offsets.pop(queue, None)
         self.forget_if_unused(lane)
+
+
+def _lanes_of(node: Node) -> list[Lane]:
+    return [lane for lanes in node.lanes.values() for lane in lanes.values()]

@@ -37,13 +37,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from forebay.core import fairness, key_rates
+from forebay.core import fairness
+from forebay.core.actions import RateStatus
+from forebay.core.buckets import ROUNDING
 from forebay.core.options import KeyLimits
 from forebay.core.records import NEVER_S, Account, KeyRate, ParkedLine
 from forebay.core.service_times import TOKENS_MAX
 
 if TYPE_CHECKING:
-    from forebay.core.actions import RateStatus
     from forebay.core.cluster import Cluster
     from forebay.core.events import Arrived, KeysUsed
     from forebay.core.lines import Lines
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
 DAY_S: Final = 86_400.0
 LAST: Final = 1 << 62
 """The place of a newcomer: behind all."""
-NOTHING: Final = (0, 0.0)
 WAKE_S_MIN: Final = 0.001
 """A wake-up is never now, whatever the rounding: nothing may be due for ever in one step."""
 SWEEP_SLACK: Final = 64
@@ -84,7 +84,9 @@ class Rates:
             if asked and key not in self.keys:
                 self._new(key)
         for rate in list(self.keys.values()):
-            key_rates.change_limits(rate, limits.get(rate.key) or KeyLimits(), now_s)
+            rate.limits = limits.get(rate.key) or KeyLimits()  # what was used of them stays used
+            rate.requests.resize(rate.limits.requests_per_minute, now_s)
+            rate.tokens.resize(rate.limits.tokens_per_minute, now_s)
             self._forget_if_idle(rate)
             self.offer(rate, now_s)
 
@@ -107,7 +109,8 @@ class Rates:
         for rate in self.keys.values():
             rate.used_today = max(rate.used_today, event.tokens_today.get(rate.key, 0))
             if event.minute_is_used:
-                key_rates.empty_buckets(rate, now_s)
+                rate.requests.empty(now_s)
+                rate.tokens.empty(now_s)
             self.offer(rate, now_s)
 
     def _begin_day(self) -> None:
@@ -158,23 +161,46 @@ class Rates:
 
     def newcomer_wait_s(self, rate: KeyRate, tokens: float, rank: int, now_s: float) -> float:
         """Return when a newcomer could start at best, behind those of its key that wait."""
-        return key_rates.bucket_wait_s(
-            rate, tokens, key_rates.owed_up_to(rate, rank), self._day_left_s(now_s), now_s
-        )
+        return self._bucket_wait_s(rate, tokens, now_s, owed_up_to(rate, rank))
 
     def wait_s(self, entry: Entry, ahead: int, now_s: float) -> float:
         """Return when an entry could start at best that has so many of its key before it."""
         claim = entry.claim
         if claim is None or claim.charged or claim.rank is None:
             return 0.0
-        waiting, tokens = key_rates.owed_up_to(claim.rate, claim.rank)
+        waiting, tokens = owed_up_to(claim.rate, claim.rank)
         before = (ahead, tokens * ahead / max(1, waiting))
-        return key_rates.bucket_wait_s(
-            claim.rate, claim.tokens, before, self._day_left_s(now_s), now_s
-        )
+        return self._bucket_wait_s(claim.rate, claim.tokens, now_s, before)
+
+    def _bucket_wait_s(
+        self, rate: KeyRate, tokens: float, now_s: float, ahead: tuple[int, float] = (0, 0.0)
+    ) -> float:
+        """Return when the buckets allow one of so many tokens, after those ahead of it."""
+        requests_ahead, tokens_ahead = ahead
+        day_left_s = self._day_left_s(now_s)
+        wait_s = rate.requests.wait_s(1.0, requests_ahead, now_s)
+        wait_s = max(wait_s, rate.tokens.wait_s(tokens, tokens_ahead, now_s))
+        limit, used = rate.limits.tokens_per_day, rate.used_today + tokens_ahead
+        if limit and used > 0.0 and used + tokens > limit:
+            wait_s = max(wait_s, day_left_s)
+        return wait_s
 
     def status(self, rate: KeyRate, now_s: float) -> RateStatus:
-        return key_rates.status_of(rate, self._day_left_s(now_s), now_s)
+        """Return what callers are told of the limits and of what is left of them."""
+        day_left_s = self._day_left_s(now_s)
+        limits, requests, tokens = rate.limits, rate.requests, rate.tokens
+        limit, left, reset_s = limits.tokens_per_minute, tokens.level(now_s), tokens.reset_s(now_s)
+        day_left = limits.tokens_per_day - rate.used_today
+        if limits.tokens_per_day and (not limit or day_left < left):
+            limit, left, reset_s = limits.tokens_per_day, day_left, day_left_s
+        return RateStatus(
+            limits.requests_per_minute,
+            max(0, int(requests.level(now_s) + ROUNDING)),
+            requests.reset_s(now_s),
+            limit,
+            max(0, int(left + ROUNDING)),
+            reset_s,
+        )
 
     # -- what happens to entries
 
@@ -184,7 +210,8 @@ class Rates:
         if claim is None or claim.charged:
             return False
         claim.rank = entry.queue.rank
-        key_rates.note_owed(claim.rate, claim.rank, 1, claim.tokens)
+        claim.rate.owed[claim.rank] += 1
+        claim.rate.tokens_owed[claim.rank] += claim.tokens
         if (entry.queue, claim.gated) not in claim.rate.lines and self._is_next(
             entry, claim, now_s
         ):
@@ -204,14 +231,14 @@ class Rates:
     def start(self, entry: Entry, claim: Claim, now_s: float) -> RateStatus:
         """Charge a start, once; the next of its line may follow in this step."""
         rate = claim.rate
-        day_left_s = self._day_left_s(now_s)
+        self._day_left_s(now_s)
         if claim.gated:
             claim.held = True
             rate.held += 1
         if not claim.charged:
-            key_rates.charge_claim(rate, claim, 1, claim.tokens, now_s)
+            charge_claim(rate, claim, 1, claim.tokens, now_s)
         self._forget_waiting(entry, claim)
-        status = key_rates.status_of(rate, day_left_s, now_s)
+        status = self.status(rate, now_s)
         self.offer(rate, now_s)
         return status
 
@@ -229,7 +256,7 @@ class Rates:
             if claim.gated:
                 claim.held = True
                 claim.rate.held += 1
-            key_rates.count_today(claim.rate, claim.tokens)
+            claim.rate.used_today += claim.tokens
         else:
             claim.tokens = 0.0
         claim.taken = claim.tokens
@@ -242,18 +269,18 @@ class Rates:
         prompt = entry.arrival.prompt_tokens if prompt < 0 else prompt
         real = float(min(prompt, TOKENS_MAX) + min(output, TOKENS_MAX))
         self._day_left_s(now_s)
-        key_rates.charge_claim(claim.rate, claim, 0, real, now_s)
+        charge_claim(claim.rate, claim, 0, real, now_s)
         self.offer(claim.rate, now_s)
 
     def refund(self, claim: Claim, now_s: float) -> None:
         """Take a start back that used nothing."""
-        key_rates.charge_claim(claim.rate, claim, -1, 0.0, now_s)
+        charge_claim(claim.rate, claim, -1, 0.0, now_s)
         self.offer(claim.rate, now_s)
 
     def leave(self, claim: Claim, now_s: float) -> None:
         """Forget one that ends while it waits: it is charged nothing, or no tokens if it ran."""
         if claim.charged:
-            key_rates.charge_claim(claim.rate, claim, 0, 0.0, now_s)
+            charge_claim(claim.rate, claim, 0, 0.0, now_s)
         self.offer(claim.rate, now_s)
 
     def leave_line(self, entry: Entry, claim: Claim, now_s: float) -> bool:
@@ -268,12 +295,10 @@ class Rates:
     def offer(self, rate: KeyRate, now_s: float) -> None:
         """Put those back that the buckets allow, in order; ask to be woken for the next."""
         wake_s = NEVER_S
-        while rate.lines and (head := key_rates.next_parked(rate)) is not None:
+        while rate.lines and (head := next_parked(rate)) is not None:
             claim, wait_s = _claim(head), 0.0
             if not claim.charged:
-                wait_s = key_rates.bucket_wait_s(
-                    rate, claim.tokens, NOTHING, self._day_left_s(now_s), now_s
-                )
+                wait_s = self._bucket_wait_s(rate, claim.tokens, now_s)
             if wait_s > 0.0:
                 wake_s = now_s + max(wait_s, WAKE_S_MIN)
                 break
@@ -284,20 +309,20 @@ class Rates:
 
     def _is_next(self, entry: Entry, claim: Claim, now_s: float) -> bool:
         if claim.charged:  # it ran already: only the cap may keep it
-            return not (claim.gated and key_rates.is_full(claim.rate, entry.queue.rank))
-        place = key_rates.place_of(entry)
+            return not (claim.gated and is_full(claim.rate, entry.queue.rank))
+        place = place_of(entry)
         return self._may_go(claim.rate, claim.gated, claim.tokens, place, now_s)
 
     def _may_go(
         self, rate: KeyRate, gated: bool, tokens: float, place: tuple[int, int], now_s: float
     ) -> bool:
         """Say whether cap and buckets let one start, and none that waits for them goes before."""
-        if gated and key_rates.is_full(rate, place[0]):
+        if gated and is_full(rate, place[0]):
             return False
-        if key_rates.bucket_wait_s(rate, tokens, NOTHING, self._day_left_s(now_s), now_s) > 0.0:
+        if self._bucket_wait_s(rate, tokens, now_s) > 0.0:
             return False
-        first = key_rates.next_parked(rate)
-        return first is None or place <= key_rates.place_of(first)
+        first = next_parked(rate)
+        return first is None or place <= place_of(first)
 
     def _park(self, entry: Entry, claim: Claim, now_s: float) -> None:
         rate, queue = claim.rate, entry.queue
@@ -349,7 +374,8 @@ class Rates:
     def _forget_waiting(self, entry: Entry, claim: Claim) -> None:
         rate, line = claim.rate, claim.line
         if claim.rank is not None:
-            key_rates.note_owed(rate, claim.rank, -1, -claim.tokens)
+            rate.owed[claim.rank] -= 1
+            rate.tokens_owed[claim.rank] -= claim.tokens
             claim.rank = None
         if line is not None:
             claim.line = None
@@ -362,6 +388,43 @@ class Rates:
 def is_gated(arrival: Arrived) -> bool:
     """Say whether something waits for the cap of its key: a job or a prompt, where there is one."""
     return arrival.key_running_max > 0 and (arrival.job or arrival.patient)
+
+
+def is_full(rate: KeyRate, rank: int) -> bool:
+    """Say whether its cap keeps a prompt, or a job by its rank, from starting now."""
+    return rate.held >= rate.running_max or (rate.calls > 0 and rank == len(rate.owed) - 1)
+
+
+def charge_claim(rate: KeyRate, claim: Claim, requests: int, tokens: float, now_s: float) -> None:
+    """Charge a start, or correct what it was charged to so many tokens in all."""
+    if requests:
+        rate.requests.take(requests, now_s)
+    claim.taken += rate.tokens.take(tokens - claim.taken, now_s)
+    added = tokens - claim.tokens if claim.charged else tokens
+    rate.used_today = max(0.0, rate.used_today + added)
+    claim.tokens, claim.charged = tokens, True
+
+
+def owed_up_to(rate: KeyRate, rank: int) -> tuple[int, float]:
+    """Return the entries of the classes up to one that wait and are not charged."""
+    return sum(rate.owed[: rank + 1]), sum(rate.tokens_owed[: rank + 1])
+
+
+def next_parked(rate: KeyRate) -> Entry | None:
+    """Return the first of those that wait for the buckets: the highest class, then the oldest."""
+    first: Entry | None = None
+    for line in rate.lines.values():
+        if line.offer is not None or (line.gated and is_full(rate, line.rank)):
+            continue
+        head = fairness.best(line)
+        if head is not None and (first is None or place_of(head) < place_of(first)):
+            first = head
+    return first
+
+
+def place_of(entry: Entry) -> tuple[int, int]:
+    """Return the order in which those of one key have its buckets."""
+    return entry.queue.rank, entry.seq
 
 
 def _account_in(line: ParkedLine, user: User, weight: float) -> Account:
