@@ -91,21 +91,8 @@ def victim(node: Node) -> str:
     if len(loaded) == 1:
         return next(iter(loaded))
     busy = set(node.leases.values())
-    return min(loaded, key=lambda one: (_waiting_for(node, one), one in busy, loaded[one]))
-
-
-def _waiting_for(node: Node, model: str) -> int:
-    return sum(waiting_in(lane) for lane in lanes_of(node, model))
-
-
-def loaded_since_s(node: Node, model: str) -> float:
-    """Return since when a model in memory can serve, or from when on it will."""
-    return (node.loaded or {}).get(model, 0.0)
-
-
-def left_s(node: Node, model: str) -> float:
-    """Return when a model left the memory; 0 where it never was there."""
-    return node.left_at_s.get(model, 0.0)
+    wanted = {one: sum(waiting_in(lane) for lane in lanes_of(node, one)) for one in loaded}
+    return min(loaded, key=lambda one: (wanted[one], one in busy, loaded[one]))
 
 
 def running_there(node: Node, model: str) -> list[Entry]:
@@ -135,8 +122,8 @@ def usual_service_s(node: Node, model: str) -> float:
     return max((service_s(node, other, 0.5) or 0.0 for other in node.lanes), default=0.0)
 
 
-def end_run(node: Node, entry: Entry, service_s: float, now_s: float) -> float | None:
-    """Take note of a run that ended well; return its service time, if it can be told."""
+def end_run(node: Node, entry: Entry, service_s: float, now_s: float) -> float:
+    """Take note of a run that ended well; return its service time, below 0 if nobody knows."""
     lane = entry.queue.lane
     load = node.loads.get(lane.model)
     if load is not None:
@@ -147,12 +134,12 @@ def end_run(node: Node, entry: Entry, service_s: float, now_s: float) -> float |
             del node.loads[lane.model]
             return _measure_load(node, lane, now_s - load.began_s)
     if entry.joins_load and not node.load_is_told:
-        return None  # nobody knows for how long it waited for the load
+        return -1.0  # nobody knows for how long it waited for the load
     return service_s
 
 
-def _measure_load(node: Node, lane: Lane, took_s: float) -> float | None:
-    """Learn from a run that began with a load; return its service time, if it can be told.
+def _measure_load(node: Node, lane: Lane, took_s: float) -> float:
+    """Learn from a run that began with a load; return its service time, below 0 if nobody knows.
 
     Where the node does not say how long a load takes, it is what the run took beyond a usual
     service; and once that is known, the rest of such a run tells the service time of a model
@@ -163,9 +150,7 @@ def _measure_load(node: Node, lane: Lane, took_s: float) -> float | None:
     before_s = node.load_s if usual_service_s(node, lane.model) > 0.0 else 0.0
     node.loads_measured.append((lane.model, took_s))
     learn_load(node)
-    if before_s == 0.0 or lane.times.mean_s() is not None:
-        return None
-    return took_s - before_s
+    return -1.0 if before_s == 0.0 or lane.times.mean_s() is not None else took_s - before_s
 
 
 def learn_load(node: Node) -> None:

@@ -21,7 +21,7 @@ from forebay.core.records import BROKEN_OFF_MAX
 
 if TYPE_CHECKING:
     from forebay.core.actions import WaitReason
-    from forebay.core.events import Finished, NodeChanged
+    from forebay.core.events import NodeChanged
     from forebay.core.records import Node
 
 GPU_SHARE: Final = 0.3
@@ -117,14 +117,6 @@ def idle_share(node: Node, now_s: float) -> float:
         change = (free if free > 0.0 else 0.0) - node.idle
         node.idle += change if passed_s >= for_s else change * passed_s / for_s
     return node.idle
-
-
-def note_outcome(node: Node, user: str, event: Finished, now_s: float) -> None:
-    """Count a strike, or forget those of a user that was answered."""
-    if event.strike:
-        add_strike(node, user, now_s)
-    elif event.ok:
-        node.strikes.pop(user, None)
 
 
 def add_strike(node: Node, user: str, now_s: float) -> None:

@@ -23,7 +23,6 @@ from forebay.core.nodes import (
     add_strike,
     has_room,
     is_excused,
-    note_outcome,
 )
 from forebay.core.options import Options
 from forebay.core.outlook import come_again_s
@@ -155,41 +154,35 @@ class Scheduler:
             tally.served += 1
         else:
             tally.failed += 1
-        if event.strike or node.strikes:
-            note_outcome(node, entry.arrival.user, event, book.now_s)
+        if event.strike:
+            add_strike(node, entry.arrival.user, book.now_s)
+        elif event.ok and node.strikes:
+            node.strikes.pop(entry.arrival.user, None)
         book.end(entry, "finish")
         fill(book, node)
 
     def _learn(self, entry: Entry, node: Node, event: events.Finished, service_s: float) -> None:
         """Take what a run that ended well tells of its lane and of its node."""
-        book, lane = self._book, entry.queue.lane
+        book, lane, arrival = self._book, entry.queue.lane, entry.arrival
         has_load = node.loaded is not None and memory.has_load(node, entry)
         if len(lane.nodes) > 1 and service_s > 0.0 and not has_load:
             measure(node, entry, service_s, event.output_tokens, book.now_s)
-        if node.loaded is None:
-            lane.times.add(service_s, entry.arrival.prompt_tokens)
-            book.tally.service.append(service_s)
-        else:
-            self._add_service(entry, node, service_s)
+        is_first, measured_s = lane.times.mean_s() is None, service_s
+        if node.loaded is not None:  # a load is no part of it
+            measured_s = memory.end_run(node, entry, service_s, book.now_s)
+        if measured_s >= 0.0:
+            lane.times.add(measured_s, arrival.prompt_tokens)
+            book.tally.service.append(measured_s)
+            if is_first:
+                memory.learn_load(node)
         learns = book.charging.needs_cost or book.paced or node.room is not None
         if event.output_tokens >= 0 and (learns or entry.prefix):
             lane.times.add_output(event.output_tokens)
-            if entry.prefix:
-                # As estimated on arrival, like the cached ones. What a node counts is in another
-                # unit (its tokenizer's), and few streams tell it.
-                computed = max(0, entry.arrival.prompt_tokens - entry.cached_tokens)
-                lane.prefill.add(computed, event.output_tokens, service_s)
-
-    def _add_service(self, entry: Entry, node: Node, service_s: float) -> None:
-        """Count a service time where a model was loaded: the load is no part of it."""
-        measured_s = memory.end_run(node, entry, service_s, self._book.now_s)
-        if measured_s is not None and measured_s > 0.0:
-            times = entry.queue.lane.times
-            is_first = times.mean_s() is None
-            times.add(measured_s, entry.arrival.prompt_tokens)
-            self._book.tally.service.append(measured_s)
-            if is_first:
-                memory.learn_load(node)
+        if event.output_tokens >= 0 and entry.prefix:
+            # As estimated on arrival, like the cached ones. What a node counts is in another
+            # unit (its tokenizer's), and few streams tell it.
+            computed = max(0, arrival.prompt_tokens - entry.cached_tokens)
+            lane.prefill.add(computed, event.output_tokens, service_s)
 
     def _cancel(self, event: events.Cancelled) -> None:
         book = self._book

@@ -101,14 +101,12 @@ def resident(
     """
     model = memory.victim(node)
     drain_s = memory.drain_s(node, model, now_s)
+    since_s = (node.loaded or {}).get(model, 0.0)  # or from when on it can serve
     if not jobs and not any(one.lane.model == model for queues in classes for one in queues):
         loads = model in node.leases.values()  # who wants it may join until it is ready
-        free_s = max(now_s, memory.loaded_since_s(node, model)) if loads else now_s
+        free_s = max(now_s, since_s) if loads else now_s
         return Resident(model, free_s, free_s, drain_s)
-    since_s, stays_s = (
-        memory.loaded_since_s(node, model),
-        node.load_s * (1.0 / options.swap_share - 1.0),
-    )
+    stays_s = node.load_s * (1.0 / options.swap_share - 1.0)
     called_s = min(stays_s, LAST_CALL_LOADS * node.load_s)
     return Resident(model, since_s + called_s, since_s + stays_s, drain_s)
 
@@ -145,14 +143,6 @@ def next_swap(
     return None, again_s
 
 
-def _first_served_from_memory(node: Node, classes: list[list[WaitQueue]]) -> int:
-    """Return the place of the first class that waits for a model in memory."""
-    for place, queues in enumerate(classes):
-        if any(memory.is_warm(node, queue.lane.model) for queue in queues):
-            return place
-    return len(classes)
-
-
 def _last_call_s(node: Node, outgoing: Resident, rival: Rival, head: Entry, now_s: float) -> float:
     """Return from when on a head must have its turn; never, where it comes too late then."""
     drain_s = memory.service_s(node, outgoing.model, 0.9)
@@ -169,7 +159,7 @@ def _last_call_s(node: Node, outgoing: Resident, rival: Rival, head: Entry, now_
 def in_turn(node: Node, classes: list[list[WaitQueue]]) -> list[Rival]:
     """Return the queues whose model is not in memory, the next in turn first."""
     cold = [
-        (place, is_warm_elsewhere(queue, node), memory.left_s(node, queue.lane.model), queue)
+        (place, is_warm_elsewhere(queue, node), left_s(node, queue), queue)
         for place, queues in enumerate(classes)
         for queue in queues
         if not memory.is_warm(node, queue.lane.model)
@@ -185,6 +175,19 @@ def in_turn(node: Node, classes: list[list[WaitQueue]]) -> list[Rival]:
             taken_s += node.load_s + memory.usual_service_s(node, model)
         rivals.append(Rival(queue, place, elsewhere, *before[model]))
     return rivals
+
+
+def _first_served_from_memory(node: Node, classes: list[list[WaitQueue]]) -> int:
+    """Return the place of the first class that waits for a model in memory."""
+    for place, queues in enumerate(classes):
+        if any(memory.is_warm(node, queue.lane.model) for queue in queues):
+            return place
+    return len(classes)
+
+
+def left_s(node: Node, queue: WaitQueue) -> float:
+    """Return when a queue's model left the memory; 0 where it never was there."""
+    return node.left_at_s.get(queue.lane.model, 0.0)
 
 
 def is_warm_elsewhere(queue: WaitQueue, node: Node) -> bool:
@@ -204,12 +207,10 @@ def earliest_s(
     `classes` as in `next_swap`; its own queue may be among them.
     """
     model = queue.lane.model
-    left_s = memory.left_s(node, model)
     before = dict.fromkeys(
         rival.queue.lane.model
         for rival in in_turn(node, classes)
-        if rival.queue.rank < queue.rank
-        or (rival.queue.rank == queue.rank and memory.left_s(node, rival.queue.lane.model) < left_s)
+        if (rival.queue.rank, left_s(node, rival.queue)) < (queue.rank, left_s(node, queue))
     )
     wait_s = sum(
         node.load_s + memory.usual_service_s(node, other) for other in before if other != model
