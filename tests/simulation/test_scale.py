@@ -17,8 +17,8 @@ from forebay.core.snapshot import Snapshot
 
 ENTRY_BYTES_MAX = 1500
 """Measured: about 850 for an entry, its arrival and its places in heaps and dicts."""
-CALLS_MAX = 100
-"""Measured: about 55 for an arrival or a finish, whatever the depth."""
+CALLS_MAX = 115
+"""Measured, those written in C as well: 108 for an arrival and 79 for a finish, at any depth."""
 
 
 def test_fault_15_five_thousand_users_with_ten_requests_each_fit_the_budget() -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from forebay.core import positions
 from forebay.core.dispatch import earliest_s
+from forebay.core.lanes import waiting_in
 from forebay.core.records import Estimate
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 RATE_P90: Final = 1.2
 """A key's rate is known, but not what the answers before it will take of it."""
+SURE_OFF: Final = 4.0
+"""So far from the line's mean services no promise is that refuses anybody."""
 SURELY: Final = 1.5
 """Who is promised more than that of its own limit is refused: half of the promises are too long."""
 AGAIN_MIN: Final = 0.5
@@ -97,11 +100,12 @@ def beyond_the_limit_s(book: Book, arrival: Arrived, lane: Lane) -> float | None
     takes to serve those, too. Where no node has the model in memory it is None.
     """
     limit_s = TOO_LONG * book.options.wait_s_max
-    queue = lane.queues[book.rank_of(arrival)]
     if arrival.patient or not book.options.refuses_long_lines or not 0.0 < limit_s < inf:
         return None
-    if book.forecast.measured(lane) < MEASURED_MIN:
-        return None
+    served_s = waiting_in(lane) * (lane.times.mean_s() or 0.0) / (lane.slots or 1)
+    if served_s * SURE_OFF < limit_s or book.forecast.measured(lane) < MEASURED_MIN:
+        return None  # mostly, so that nothing more is asked of a short line
+    queue = lane.queues[book.rank_of(arrival)]
     found = newcomer(book, arrival, queue)
     if found is None or found.least_s() <= limit_s:
         return None
