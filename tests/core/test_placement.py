@@ -129,6 +129,14 @@ def test_a_held_request_that_moves_up_while_its_key_is_over_its_rate_waits_for_t
     assert not any(node.held for node in rig.core._book.cluster.nodes.values())
 
 
+def test_a_hold_ends_when_its_node_has_a_slot_but_no_memory() -> None:
+    rig = unequal()
+    rig.start("a")
+    assert rig.wait("b", prompt_tokens=5000).reason == "better_node"
+    rig.node("fast", 2, kv_free_tokens=100, kv_reading=1)
+    assert (rig.routed[-1].id, rig.routed[-1].node) == ("b", "slow")
+
+
 def test_jobs_prompts_and_who_may_not_wait_are_never_held() -> None:
     for more in ({"job": True}, {"patient": True}, {"max_wait_s": 0.0}):
         rig = unequal()

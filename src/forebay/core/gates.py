@@ -38,6 +38,9 @@ def lacks_memory(book: Book, entry: Entry, node: Node) -> bool:
     """Close a node to all others while it has no memory for who is next there."""
     if has_memory_for(node, entry.queue.lane, entry.arrival, book.options):
         return False
+    if entry.hold is not None:  # it is not full, so there is nothing to wait for
+        end_hold(book, entry)
+        book.lines.stale.update(entry.queue.lane.nodes)
     book.cluster.close(node)
     book.lines.short[node.name] = node
     return True
