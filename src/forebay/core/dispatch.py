@@ -82,10 +82,13 @@ def fill_open(book: Book, lane: Lane, fresh: Entry) -> None:
                 fill(book, node, fresh)
 
 
-def release_hold(book: Book, entry: Entry) -> None:
-    """Let an entry go anywhere that has waited for a better node for as long as that pays."""
-    gates.end_hold(book, entry)
-    fill_open(book, entry.queue.lane, entry)
+def end_holds(book: Book, entries: list[Entry]) -> None:
+    """Let entries go anywhere that waited for a better node: all, before the first may start."""
+    for entry in entries:
+        gates.end_hold(book, entry)
+    for entry in entries:
+        if entry.state == "waiting":
+            fill_open(book, entry.queue.lane, entry)
 
 
 def release_holds(book: Book, node: Node) -> None:
@@ -96,11 +99,7 @@ def release_holds(book: Book, node: Node) -> None:
         lane = entry.queue.lane
         if not is_up or node.name not in lane.nodes or not is_warm(node, lane.model):
             lost.append(entry)
-    for entry in lost:
-        gates.end_hold(book, entry)
-    for entry in lost:
-        if entry.state == "waiting":
-            fill_open(book, entry.queue.lane, entry)
+    end_holds(book, lost)
 
 
 def pick(book: Book, node: Node) -> Entry | None:

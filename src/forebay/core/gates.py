@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from forebay.core import retries
 from forebay.core.placement import Start, has_memory_for
-from forebay.core.tickets import forget_hold, total_wait_s
+from forebay.core.tickets import total_wait_s
 
 if TYPE_CHECKING:
     from forebay.core.events import Arrived
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 def keeps_back(book: Book, entry: Entry, node: Node) -> bool:
     """Say whether one of the first two keeps who is next on a node from starting there."""
     if entry.claim is not None and book.rates.parks_head(entry, book.now_s):
-        forget_hold(entry)
         return True
     if not book.cluster.is_reached(entry, node):
         entry.unreached |= {node.name}
@@ -99,6 +98,6 @@ def end_hold(book: Book, entry: Entry) -> None:
     """Let an entry go anywhere that waits for a better node; the nodes must look again."""
     returned = entry.queue.returned
     retries.remove(returned, entry)
-    forget_hold(entry)
+    retries.forget_hold(entry)
     retries.add(returned, entry)
     book.timers.arm(entry)

@@ -113,8 +113,11 @@ def parked_place(
 
     Those go before it, too, that are within their rates.
     """
-    exact = not youngest and line.waiting <= EXACT_MAX
-    before = in_turn(line, charge).index(entry) if exact else line.waiting - 1
+    before = line.waiting - 1
+    if entry.goes_first:
+        before = retries.ahead_of(line.returned, entry)
+    elif not youngest and line.waiting <= EXACT_MAX:
+        before = line.returned.count + in_turn(line, charge).index(entry)
     ahead = entry.queue.waiting + before
     return before, Place(ahead + _ahead_in_other_classes(entry.queue, ahead, options))
 

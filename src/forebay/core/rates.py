@@ -15,7 +15,8 @@ so it blocks nobody and costs nothing while it waits. It still counts in every b
 number and its deadline, and its user's turn: a line of parked entries is a wait queue of its own.
 When the buckets allow it, the first of a line is put back, its *offer*, and the next one when that
 has started or ended. So an entry is moved O(1) times for each time it is next, O(log n) each, and
-one timer wakes a key.
+one timer wakes a key. Who was passed over, or ran already, goes before them and is no offer:
+it may be kept off a node that the next can use.
 
 **Order.** What a bucket gives belongs to the first of the key's lines: the highest class, then the
 oldest head. While that one waits for the bucket nothing behind it starts, or small requests would
@@ -37,7 +38,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from forebay.core import fairness
+from forebay.core import fairness, retries
 from forebay.core.actions import RateStatus
 from forebay.core.buckets import ROUNDING
 from forebay.core.options import KeyLimits
@@ -326,6 +327,7 @@ class Rates:
 
     def _park(self, entry: Entry, claim: Claim, now_s: float) -> None:
         rate, queue = claim.rate, entry.queue
+        retries.forget_hold(entry)
         line = rate.lines.get((queue, claim.gated))
         if line is None:
             line = rate.lines[queue, claim.gated] = ParkedLine(queue, claim.gated)
@@ -334,7 +336,10 @@ class Rates:
             line.offer = None
             fairness.settle(line, account, entry, -entry.price / account.weight)
         claim.line = line
-        fairness.join(line, entry)
+        if entry.charged_on is None:
+            fairness.join(line, entry)
+        else:  # it was its turn once
+            fairness.rejoin(line, entry)
         self._count_parked(entry, claim, now_s, parked=True)
         if not claim.was_parked and rate.limits:
             claim.was_parked = True
@@ -347,11 +352,12 @@ class Rates:
         line = claim.line
         assert line is not None
         fairness.take(line, entry)
-        fairness.charge(line, entry.account, entry, entry.price / entry.account.weight)
-        line.offer = entry
+        passed_over = entry.charged_on is not None  # when it was its turn
+        if not passed_over:
+            fairness.charge(line, entry.account, entry, entry.price / entry.account.weight)
+            line.offer = entry
         self._count_parked(entry, claim, now_s, parked=False)
         entry.account = fairness.account_of(queue, entry.user, entry.arrival.weight)
-        passed_over = entry.charged_on is not None  # when it was its turn
         self._lines.join(entry, now_s, now_s, first=passed_over)
         open_nodes, short = self._cluster.open, self._lines.short
         for name, node in queue.lane.nodes.items():
@@ -414,12 +420,20 @@ def next_parked(rate: KeyRate) -> Entry | None:
     """Return the first of those that wait for the buckets: the highest class, then the oldest."""
     first: Entry | None = None
     for line in rate.lines.values():
-        if line.offer is not None or (line.gated and is_full(rate, line.rank)):
+        if line.gated and is_full(rate, line.rank):
             continue
-        head = fairness.best(line)
+        head = _head_of(line)
         if head is not None and (first is None or place_of(head) < place_of(first)):
             first = head
     return first
+
+
+def _head_of(line: ParkedLine) -> Entry | None:
+    """Return who of a line is put back next: the oldest whose turn it was, else one at a time."""
+    passed_over = [group[0] for group in line.returned.groups.values()]
+    if passed_over:
+        return min(passed_over, key=place_of)
+    return None if line.offer is not None else fairness.best(line)
 
 
 def place_of(entry: Entry) -> tuple[int, int]:

@@ -67,3 +67,12 @@ def readmit(returned: FirstInLine, entry: Entry, node: str) -> None:
     if entry.unreached:
         entry.unreached -= {node}
     add(returned, entry)
+
+
+def forget_hold(entry: Entry) -> None:
+    """Let an entry run on the nodes again that it was kept off for the sake of another."""
+    hold = entry.hold
+    if hold is not None:
+        entry.hold = None
+        hold.node.held.pop(entry, None)
+        entry.excluded -= hold.kept_off

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from forebay.core import events, memory, slots
 from forebay.core.actions import Abort, Reject, SlotsChanged
 from forebay.core.arrivals import REASONS, Arrivals
-from forebay.core.dispatch import fill, fill_open, fill_stale, release_hold, release_holds
+from forebay.core.dispatch import end_holds, fill, fill_open, fill_stale, release_holds
 from forebay.core.nodes import (
     BROKEN_OFF_S,
     NOTICE_S,
@@ -159,6 +159,7 @@ class Scheduler:
         elif event.ok and node.strikes:
             node.strikes.pop(entry.arrival.user, None)
         book.end(entry, "finish")
+        fill_stale(book)  # what may run elsewhere now goes before others of its key
         fill(book, node)
 
     def _learn(self, entry: Entry, node: Node, event: events.Finished, service_s: float) -> None:
@@ -284,9 +285,8 @@ class Scheduler:
         for entry in entries:
             if entry.promotes_at_s <= book.now_s and entry.state == "waiting":
                 book.promote(entry)
-        for entry in entries:
-            if entry.hold is not None and entry.hold.until_s <= book.now_s:
-                release_hold(book, entry)
+        over = [one for one in entries if one.hold and one.hold.until_s <= book.now_s]
+        end_holds(book, over)
         for rate in rates:
             book.rates.offer(rate, book.now_s)
         for node in nodes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.core import memory, nodes
+from forebay.core import memory, nodes, retries
 from forebay.core.actions import Expire, Route
 from forebay.core.bounds import Bounds
 from forebay.core.charging import Charging
@@ -43,15 +43,6 @@ def total_wait_s(entry: Entry, now_s: float) -> float:
     if entry.state == "waiting":
         return entry.waited_s + now_s - entry.since_s
     return entry.waited_s
-
-
-def forget_hold(entry: Entry) -> None:
-    """Let an entry run on the nodes again that it was kept off for the sake of another."""
-    hold = entry.hold
-    if hold is not None:
-        entry.hold = None
-        hold.node.held.pop(entry, None)
-        entry.excluded -= hold.kept_off
 
 
 class Book:
@@ -262,9 +253,7 @@ class Book:
         entry.queue = queue
         entry.account = account_of(queue, entry.user, entry.arrival.weight)
         self._join(entry, entry.since_s, first=first)
-        if entry.claim is not None and entry.claim.parked:
-            forget_hold(entry)
-        elif looks_anew:  # one of the nodes may be open
+        if looks_anew:  # one of the nodes may be open
             self.lines.stale.update(queue.lane.nodes)
         self._arm(entry)
         if entry.claim is not None:
@@ -323,7 +312,7 @@ class Book:
             self._leave(entry)
             if entry.claim is not None:
                 self.rates.leave(entry.claim, self.now_s)
-            forget_hold(entry)
+            retries.forget_hold(entry)
             entry.wake_s = NEVER_S
             self.charging.refund(entry)
         lane = queue.lane
@@ -365,7 +354,7 @@ class Book:
         """Take an entry out of its queue and of the count, to start it, and stop its clock."""
         self.lines.take(entry)
         if entry.hold is not None:
-            forget_hold(entry)
+            retries.forget_hold(entry)
         self._count_out(entry)
         entry.guest = False  # should it come back, it waits like anyone
         entry.wake_s = NEVER_S

@@ -170,7 +170,7 @@ def no_slot_is_idle(mirror: Mirror) -> None:
         waiting = [one for one in mirror.waits_for(node) if not mirror.is_held(one)]
         if waiting and node.swaps:
             hot = {lease.arrived.model for lease in node.leases.values()}
-            if any(ticket.arrived.model not in hot for ticket in waiting):
+            if any(one.arrived.model not in hot for one in mirror.would_use(node)):
                 waiting = [t for t in waiting if not node.leases and not t.arrived.job]
         first = next((ticket.arrived.id for ticket in waiting), None)
         assert first is None, f"{node.name} has a free slot while {first} waits for it"
