@@ -92,8 +92,14 @@ class DemoSetup:
         await self._close()
 
     async def start_node(self, name: str) -> None:
-        """Start a node, on the port that it had before if it ever had one."""
+        """Start a node with the small model, on the port that it had before if it ever had one.
+
+        With empty memories all requests would wait for the node that gets the first one, as far as
+        a load, whose time nobody knows yet, is taken to be slower than the line.
+        """
         node = SimNode(self._options[name], port=self._ports.get(name, 0))
+        with node.engine.slot(SMALL):
+            pass
         await node.start()
         self._nodes[name] = node
         self._ports[name] = urlsplit(node.url).port or 0
