@@ -60,7 +60,9 @@ def _best_open(book: Book, entry: Entry, node: Node) -> Node:
     if node.swap_target == entry.queue.lane.model:
         node.swap_target = None  # it comes now, here or on a better node
     best = choose(cluster, entry.queue, entry.arrival, entry.excluded, book.now_s)
-    return best or node
+    if best is None or (entry.claim is not None and pick(book, best) is not entry):
+        return node  # there another one is first
+    return best
 
 
 def fill_stale(book: Book) -> None:

@@ -154,6 +154,8 @@ class Mirror:
         """Live requests that wait, by key."""
         self.held_by_key: Counter[str] = Counter()
         """What counts against a key's cap: unfinished live requests, and jobs once started."""
+        self.came_back: set[tuple[str, str]] = set()
+        """Users' conversations of which anything did."""
         self.paced: frozenset[str] = frozenset()
         """Keys with limits: what waits of theirs may not be allowed to start."""
         self._first_deadline_s: float | None = None
@@ -279,6 +281,7 @@ class Mirror:
         if ticket.arrived.job:
             self.held_by_key[ticket.arrived.key] -= 1
         ticket.returned = True
+        self.came_back.add((ticket.arrived.user, ticket.arrived.conversation))
         self.wait(ticket)
 
     def end(self, ticket: SeenTicket) -> None:

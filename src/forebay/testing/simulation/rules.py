@@ -130,6 +130,7 @@ def _conversations_take_turns(
     for rival in rivals:
         same = rival.lane == ticket.lane and rival.rank == ticket.rank
         same = same and rival.arrived.user == arrived.user and rival.arrived.job == arrived.job
+        same = same and _talk_of(rival) not in mirror.came_back  # what came back stays charged
         if same and not mirror.is_held(rival) and not rival.returned:
             head = heads.setdefault(rival.arrived.conversation, rival)
             if rival.order < head.order:
