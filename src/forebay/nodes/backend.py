@@ -196,11 +196,14 @@ class Backend:
         return COMES_BACK if self.health.phase == "half_open" else found or None
 
     def slots_changed(self, change: SlotsChanged) -> None:
-        """Take the number that the core has found: whoever runs it next begins with that."""
+        """Take the number that the core has found: whoever runs it next begins with that.
+
+        Of several workers with one log, the one that asks the node says so.
+        """
         self.health.slots_found = change.slots
         self.slots_changes += 1
         self.slots_most = max(self.slots_most, change.slots)
-        say = logger.debug if change.is_trial else logger.info
+        say = logger.debug if change.is_trial or not self._probing_by.asks else logger.info
         extra = {"node": self.name, "slots": change.slots, "reason": change.reason}
         say("node has %d slots now", change.slots, extra=extra)
 
