@@ -72,6 +72,7 @@ from forebay.core import (
     Revoked,
     Route,
     ShutDown,
+    SlotsChanged,
     Snapshot,
     Ticked,
     Totals,
@@ -515,9 +516,11 @@ class Follower:
         return [self._count(action) for action in actions if record(self.tickets, action, now_s)]
 
     def _count(self, action: Action) -> Action:
-        """Count an expiry, and keep the totals of a snapshot from going down."""
+        """Count an expiry, keep found slots, and keep the totals of a snapshot from going down."""
         if isinstance(action, Expire):
             self.endings = count_ending(self.endings, action)
+        elif isinstance(action, SlotsChanged):
+            self._views.change_slots(action.name, action.slots)
         if not isinstance(action, Snapshot):
             return action
         seen = highest(self.totals, action.totals)

@@ -47,6 +47,11 @@ class OwnNodeViews:
     def change(self, event: NodeChanged, now_s: float) -> None:
         self._views[event.name] = ReportedNode(event, now_s)
 
+    def change_slots(self, node: str, slots: int) -> None:
+        """Take the number that the core has found: the next one is to begin with that."""
+        if view := self._views.get(node):
+            self._views[node] = view._replace(event=replace(view.event, slots=slots))
+
     def remove(self, node: str) -> None:
         self._views.pop(node, None)
 
