@@ -2,9 +2,6 @@
 
 from pathlib import Path
 
-import msgspec
-
-from forebay.gateway.openapi.document import document
 from forebay.settings.example import example_toml, json_schema
 from tools.reference import (
     commands,
@@ -24,12 +21,10 @@ MODULES = (commands, decisions, errors, grafana, headers, metrics, routes, setti
 
 def pages() -> dict[Path, str]:
     """Return the text of each generated file by its path from the root of the repository."""
-    openapi = msgspec.json.format(msgspec.json.encode(document()), indent=2).decode() + "\n"
     return {
         **{module.PAGE: module.page() for module in MODULES},
         **python.pages(),
         **{page: diagrams.drawn(page) for page in diagrams.PAGES},
         Path("forebay.example.toml"): example_toml(),
         Path("docs/reference/forebay.schema.json"): json_schema(),
-        Path("docs/reference/openapi.json"): openapi,
     }

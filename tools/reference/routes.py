@@ -21,7 +21,7 @@ OPENING: Final = """\
 <!-- Made from what /openapi.json serves by `make reference`; change the words in
 src/forebay/gateway/openapi/, not this page. -->
 
-The same for programs: [openapi.json](openapi.json).
+The same for programs: `GET /openapi.json` of any gateway; `make reference` writes it into `build/`.
 
 {description}
 
