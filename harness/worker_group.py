@@ -81,7 +81,6 @@ class GroupRig:
             clock,
             store,
             lease_s=lease_s,
-            sums_up=True,
         )
         store.on_change = worker.replica.on_store_changed
         return worker

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from forebay.coordination.follower.follower import Follower
+from forebay.coordination.follower.loan_reports import LoanReports
 from forebay.coordination.leader.leader import Leader
 from forebay.coordination.protocol.messages import About, Orders, ReplicaBatch
-from forebay.core import Action, Event, NodeChanged, Options, Route, Snapshot, Totals, Wait
+from forebay.core import Action, Arrived, Event, NodeChanged, Options, Route, Snapshot, Totals, Wait
 
 LEASE_S = 3.0
 OPTIONS = Options(fairness="fifo", max_size=100)
@@ -52,16 +53,28 @@ class LocalFleet:
         return self.leader.totals()
 
 
+def new_follower(member: str, options: Options = OPTIONS, lease_s: float = LEASE_S) -> Follower:
+    """Return a replica's half whose callers' ids are the same everywhere."""
+    return Follower(About(member), options, lease_s, LoanReports(lambda arrival: arrival))
+
+
 class LocalReplica:
     """One replica."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.follower = Follower(About(name), OPTIONS, LEASE_S)
+        self.follower = new_follower(name)
         self.actions: list[Action] = []
 
     def post(self, event: Event, fleet: LocalFleet, *, settle: bool = False) -> None:
-        self.actions += self.follower.post(event, fleet.now_s)
+        route = None
+        if isinstance(event, Arrived):
+            route = self.follower.start_on_loan(event, fleet.now_s)
+        if route is not None:
+            self.actions.append(route)
+            self.follower.report_one(route.id)
+        else:
+            self.actions += self.follower.post(event, fleet.now_s)
         if settle:
             fleet.settle()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from redis import Redis
 
-from forebay.coordination.follower.follower import Follower
+from coordination.pair import new_follower
 from forebay.coordination.follower.standalone import Standalone
 from forebay.coordination.protocol.messages import About, Announced, ReplicaBatch, encode
 from forebay.coordination.store import keys
@@ -20,6 +20,7 @@ from .crew import PATIENCE_S, TWO_SLOTS, Crew, Hand, arrivals, until
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from forebay.coordination.follower.follower import Follower
     from forebay.coordination.store.port import StreamEntry
 
 ONE_SLOT = NodeChanged("gpu1", slots=1, models=("llama",))
@@ -104,7 +105,7 @@ async def test_a_gateway_that_cannot_hear_the_others_leaves_them_its_slots(
 
 def follower(me: str, *others: str) -> Follower:
     """Return a replica that has just lost the store, with one node of one slot."""
-    follower = Follower(About(me), Options(), 3.0)
+    follower = new_follower(me, Options())
     follower.post(ONE_SLOT, 0.0)
     follower.join(1, others[0], 0.0)
     follower.members = (me, *others)

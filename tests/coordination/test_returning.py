@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from forebay.coordination.follower.follower import Follower
+from typing import TYPE_CHECKING
+
+from coordination.pair import new_follower
 from forebay.coordination.leader.leader import Leader
 from forebay.coordination.membership import NAMESAKES, Roster
 from forebay.coordination.protocol.messages import About, ReplicaBatch
 from forebay.coordination.store.port import StoreReply
 from forebay.core import Arrived, NodeChanged, Options, Totals
+
+if TYPE_CHECKING:
+    from forebay.coordination.follower.follower import Follower
 
 LEASE_S = 3.0
 NODE = NodeChanged("gpu1", slots=1, models=("llama",))
@@ -15,7 +20,7 @@ NODE = NodeChanged("gpu1", slots=1, models=("llama",))
 
 def announced(member: str, *models: str) -> tuple[Follower, list[ReplicaBatch]]:
     """Return a replica with a request for each model, and what it announces."""
-    follower = Follower(About(member), Options(), LEASE_S)
+    follower = new_follower(member, Options(), LEASE_S)
     follower.post(NODE, 0.0)
     for number, model in enumerate(models):
         follower.post(Arrived(f"{member}/{number}", model), 0.0)

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -138,16 +137,3 @@ def test_the_command_plays_many_seeds_and_replays_one() -> None:
     shown = subprocess.run([*command, "--seed", "1"], capture_output=True, text=True, check=False)
     assert shown.returncode == 0, shown.stdout
     assert shown.stdout.startswith("FleetPlan(")
-
-
-class SumsUp(Replica):
-    """One of the workers of a machine: it tells of short requests in summary."""
-
-    def __init__(self, *parts: Any, **more: Any) -> None:
-        super().__init__(*parts, **more, sums_up=True)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_every_promise_holds_where_short_requests_are_summed_up(seed: int) -> None:
-    report = FleetSimulation(random_plan(seed), SumsUp).run()
-    assert not report.problems, failure(report)

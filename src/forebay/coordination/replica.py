@@ -55,7 +55,7 @@ SEEKING_TICK_S = 0.1
 class Replica:
     """A `Coordinator` that shares its queue."""
 
-    def __init__(  # noqa: PLR0913 - each is another part
+    def __init__(
         self,
         about: About,
         options: Options,
@@ -64,12 +64,7 @@ class Replica:
         store: Store,
         *,
         lease_s: float,
-        sums_up: bool = False,
     ) -> None:
-        """`sums_up`: also the leader's own replica borrows, and tells of short requests together.
-
-        All replicas must do the same then.
-        """
         self.about = about
         self.lease_s = lease_s
         self.on_probe_request: Callable[[str], None] = lambda _: None
@@ -77,7 +72,7 @@ class Replica:
         """Asks the replicas at these addresses whether one of them has a leader."""
         self._clock = clock
         self._ids = WireIds(about.member)
-        self._reports = LoanReports(self._ids.open) if sums_up else None
+        self._reports = LoanReports(self._ids.open)
         self._report_timer: TimerHandle | None = None
         self._follower = follower = Follower(about, options, lease_s, self._reports)
         self._roster = Roster(about, lease_s)
@@ -101,7 +96,7 @@ class Replica:
 
     def post(self, event: Event) -> None:
         """Hand over one event; what needs no other replica is done before this returns."""
-        if self._reports is not None and self._is_done_on_loan(event, self._reports):
+        if self._is_done_on_loan(event):
             return
         if isinstance(event, OptionsChanged) and self._leader is not None:
             self._leader.change_options(event.options, self._clock.monotonic_s())
@@ -109,12 +104,12 @@ class Replica:
         if known is not None:
             self._executor.submit(lambda now_s: self._follower.post(known, now_s))
 
-    def _is_done_on_loan(self, event: Event, reports: LoanReports) -> bool:
+    def _is_done_on_loan(self, event: Event) -> bool:
         """Start or end a request on a lent slot, of which nobody else need hear at once."""
         if type(event) is Arrived:
             return self._executor.is_free and self._has_started_on_loan(event)
         own_id = getattr(event, "id", None)
-        if own_id not in reports.runs:
+        if own_id not in self._reports.runs:
             return False
         if type(event) is not Finished or not self._executor.is_free:
             self._follower.report_one(own_id)
@@ -340,12 +335,7 @@ class Replica:
         follower = self._follower
         expected = self._roster.expected(follower.replicas, now_s)
         self._leader = leader = Leader(
-            self.about,
-            reply.epoch,
-            follower.options,
-            self.lease_s,
-            expected,
-            borrows=self._reports is not None,
+            self.about, reply.epoch, follower.options, self.lease_s, expected
         )
         self._led_epoch = reply.epoch
         leader.begin(follower.totals, follower.fleet_endings(), now_s)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from forebay.coordination.follower.follower import Follower
+from coordination.pair import new_follower
 from forebay.coordination.follower.local_ticket import LocalTicket
 from forebay.coordination.follower.standalone import Standalone, own_picture, share_of
-from forebay.coordination.protocol.messages import About
 from forebay.core import Arrived, Finished, NodeChanged, NodeRemoved, Options, Reject, Route, Wait
 
 MEMBERS = ("a", "b")
@@ -84,7 +83,7 @@ def test_cut_off_nothing_starts_until_the_others_are_alone_as_well() -> None:
 def test_whether_it_has_a_share_at_all_follows_the_nodes() -> None:
     one_slot = replace(GPU, slots=1)
     me, other = sorted(MEMBERS, key=lambda name: share_of(name, MEMBERS, "gpu", 1))
-    follower = Follower(About(me), Options(), 3.0)
+    follower = new_follower(me, Options())
     follower.members = MEMBERS
     follower.post(one_slot, 0.0)
     follower.join(1, other, 0.0)

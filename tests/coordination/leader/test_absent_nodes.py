@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay.coordination.follower.follower import Follower
+from coordination.pair import new_follower
 from forebay.coordination.leader.leader import Leader
 from forebay.coordination.protocol.messages import About, Announced, Down, ReplicaBatch, Up
 from forebay.core import Arrived, NodeChanged, Options, Reject, Resumed, Route, Totals, Wait
@@ -64,7 +64,7 @@ def test_a_model_that_nobody_knows_is_waited_for_while_a_node_is_new_for_all() -
 
 
 def test_a_new_leader_goes_on_counting_where_the_last_one_was() -> None:
-    follower = Follower(OTHER, Options(), 5.0)
+    follower = new_follower(OTHER.member, Options(), 5.0)
     follower.post(gone(2.0), 100.0)
     follower.post(Arrived("a", "llama"), 101.0)
     follower.join(2, ME.member, 125.0)

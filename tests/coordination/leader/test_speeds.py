@@ -20,9 +20,9 @@ NODES = tuple(NodeChanged(name, slots=3, models=("m",)) for name in SERVICE_S)
 
 
 def joined(fleet: LocalFleet) -> list[LocalReplica]:
-    """Return two workers; their leader is a third by its name only."""
-    for node in NODES:
-        fleet.replicas[fleet.name].post(node, fleet)
+    """Return two workers; their leader has no requests of its own, and borrows nothing."""
+    del fleet.replicas[fleet.name]
+    fleet.leader.forget(fleet.name, fleet.now_s)
     return [fleet.join("one-1", *NODES), fleet.join("two-1", *NODES)]
 
 

@@ -129,9 +129,8 @@ class Follower:
         about: About,
         options: Options,
         lease_s: float,
-        reports: LoanReports | None = None,
+        reports: LoanReports,
     ) -> None:
-        """With `reports` the leader hears of short requests on lent slots in summary."""
         self.about = about
         self.options = options
         self.reports = reports
@@ -169,14 +168,6 @@ class Follower:
     def _arrive(self, arrival: Arrived, now_s: float) -> list[Action]:
         if self.stopping:
             return [rejection(arrival.id, "shutting_down")]
-        if self._standalone is None and self._borrowed.idle and self.may_use_loans(now_s):
-            route = self._borrowed.start(arrival, now_s)
-            if route is not None:
-                ticket = self.tickets[arrival.id] = LocalTicket(arrival, now_s)
-                ticket.run(route, now_s)
-                ticket.lent, ticket.seq = True, 0
-                self.send(Resumed(arrival, node=route.node, attempt=1, lent=True))
-                return [route]
         if self.mode != "coordinated" and len(self.tickets) >= self._tickets_max():
             return [rejection(arrival.id, "queue_full")]
         ticket = self.tickets[arrival.id] = LocalTicket(arrival, now_s)
@@ -185,45 +176,34 @@ class Follower:
 
     def start_on_loan(self, arrival: Arrived, now_s: float) -> Route | None:
         """Start an arrival on a lent slot, of which the leader hears later."""
-        reports = self.reports
-        if reports is None or not self._borrowed.idle or self.mode != "coordinated":
+        if not self._borrowed.idle or self.mode != "coordinated":
             return None
         if self.stopping or not self.may_use_loans(now_s):
             return None
         route = self._borrowed.start(arrival, now_s)
         if route is not None:
-            reports.start(arrival, route, now_s)
+            self.reports.start(arrival, route, now_s)
         return route
 
-    def end_on_loan(self, event: Finished, now_s: float) -> bool:
-        """End a request of which the leader has not heard; False where it may have."""
-        run = None if self.reports is None else self.reports.end(event, now_s)
-        if run is None:
-            return False
-        node = run.route.node
+    def end_on_loan(self, event: Finished, now_s: float) -> None:
+        """End a request of which the leader has not heard."""
+        node = self.reports.end(event, now_s).route.node
         self.endings = count_ending(self.endings, event)
         if owed := self._borrowed.end(event.id, node, now_s):
             self.send(GaveBack(node, owed))
-        return True
 
     def report(self, now_s: float, *, all_runs: bool = False) -> None:
         """Tell the leader what it has not heard of: what has ended, and what runs for a while."""
-        reports = self.reports
-        if reports is None:
-            return
         self._send_ended()
         before_s = now_s if all_runs else now_s - REPORT_S
-        while (run := reports.take_eldest(before_s)) is not None:
+        while (run := self.reports.take_eldest(before_s)) is not None:
             self._report_run(run)
 
     def report_one(self, own_id: str) -> None:
-        """Tell the leader of one request, if it has not heard of it: something happens to it."""
-        run = None if self.reports is None else self.reports.runs.pop(own_id, None)
-        if run is not None:
-            self._report_run(run)
+        """Report a request by itself, because something happens to it that no sum can say."""
+        self._report_run(self.reports.runs.pop(own_id))
 
     def _report_run(self, run: LoanRun) -> None:
-        assert self.reports is not None
         arrival = self.reports.renamed(run)
         ticket = self.tickets[arrival.id] = LocalTicket(arrival, run.since_s)
         ticket.run(run.route, run.since_s)
@@ -231,7 +211,7 @@ class Follower:
         self.send(Resumed(arrival, node=ticket.node, attempt=1, lent=True))
 
     def _send_ended(self) -> None:
-        if self.reports is not None and self.mode == "coordinated":
+        if self.mode == "coordinated":
             self._outbox.items += self.reports.take_ended(self.about.member)
 
     def _watch(self, ticket: LocalTicket, now_s: float) -> None:

@@ -4,8 +4,6 @@ Nothing that it decides depends on hearing of them at once: the slots are not it
 before it could give them to others it must recall them. So a request that ends within `REPORT_S` of
 its start is one of a number in a `RanOnLoan`, and costs no message; only one that lasts longer, or
 to which something else happens, becomes a ticket like any other.
-
-Only where all replicas are workers of one machine: they are of the same version.
 """
 
 from __future__ import annotations
@@ -100,11 +98,9 @@ class LoanReports:
     def start(self, arrival: Arrived, route: Route, now_s: float) -> None:
         self.runs[arrival.id] = LoanRun(arrival, route, now_s)
 
-    def end(self, event: Finished, now_s: float) -> LoanRun | None:
-        """Count an ending; None where the leader may know of it already."""
-        run = self.runs.pop(event.id, None)
-        if run is None:
-            return None
+    def end(self, event: Finished, now_s: float) -> LoanRun:
+        """Count the ending of one that has not been reported."""
+        run = self.runs.pop(event.id)
         arrival = run.arrival
         kind = (
             arrival.user, arrival.key, arrival.model, arrival.family, arrival.priority,

@@ -79,13 +79,9 @@ class Leader:
         options: Options,
         lease_s: float,
         expected: Iterable[str],
-        *,
-        borrows: bool = False,
     ) -> None:
-        """`borrows`: this replica uses lent slots, too, and tells of them together."""
         self.epoch = epoch
         self.about = about
-        self._borrows = borrows
         self.errors: list[ForebayError] = []
         """Events of replicas that the core refused as invalid; to be logged."""
         self._lease_s = lease_s
@@ -94,9 +90,8 @@ class Leader:
         self._views = NodeViews()
         self._scheduler = Scheduler(options, first_seq(epoch), self._reaches)
         self._lending = Lending(
-            options, self.members, self._tickets, self._views, self._scheduler.may_lend,
-            to_all=borrows,
-        )  # fmt: skip
+            options, self.members, self._tickets, self._views, self._scheduler.may_lend
+        )
         self._deferred = DeferredDecisions()
         self._takeover: Takeover | None = Takeover({about.member, *expected}, 0.0)
         self._next_silence_s = 0.0  # when to look next for replicas that are silent
@@ -282,10 +277,10 @@ class Leader:
     def _note_use(self, node: str, now_s: float) -> None:
         """Decide again about what is deferred for a node of which a lent slot is in use.
 
-        Where short requests are told of late, what it uses seemed idle.
+        Short requests are reported late: what one of them uses seemed idle.
         """
         for deferred in self._deferred.fitting(self._views.merged.get(node)):
-            if self._borrows if not deferred.wanted else not self._lending.idle_of((node,)):
+            if not deferred.wanted or not self._lending.idle_of((node,)):
                 self._decide(deferred, deferred.arrival, now_s)
 
     def _take_ended(self, member: Member, item: RanOnLoan, now_s: float) -> None:

@@ -5,7 +5,7 @@ Two rules, both only for nodes that nobody waits for:
 1. A slot stays with the replica that used it last: its next request is likely to need it. But not
    after a request that goes by node, for a session or a cached prompt: the leader alone knows where
    the next such request must go, which then would find its node full.
-2. Three times a lease every other replica gets an equal part of what is idle; what it has beyond
+2. Three times a lease every replica gets an equal part of what is idle; what it has beyond
    that and has not used for a lease is recalled.
 
 As soon as anything waits for a node, all that is lent of it is recalled: idle slots return within a
@@ -182,11 +182,7 @@ class Lending:
         tickets: FleetTickets,
         views: NodeViews,
         may_lend: Callable[[str], bool],
-        *,
-        to_all: bool = False,
     ) -> None:
-        """`to_all`: the leader's own replica borrows like the others."""
-        self._to_all = to_all
         self.loans = Loans(options, may_lend)
         self._members = members
         self._tickets = tickets
@@ -253,8 +249,6 @@ class Lending:
         """Lend a slot to the replica that just used it, where nothing waits for it."""
         member, loans, view = ticket.member, self.loans, self._views.merged.get(node)
         name = member.about.member
-        if not (self._to_all or name != self._members.me):
-            return None
         if goes_by_node(ticket.arrival, self._views.merged.values()):
             return None
         if view is None or not loans.may_extend(name, node):
@@ -268,8 +262,7 @@ class Lending:
     def balance(self, patience_s: float, now_s: float) -> list[Lent]:
         """Share out idle slots; the orders are sent to the members."""
         lent: list[Lent] = []
-        borrowers = self._members if self._to_all else self._members.others()
-        members = [member.about.member for member in borrowers]
+        members = [member.about.member for member in self._members]
         for node in self._views.merged.values():
             busy = self._tickets.busy(node.name)
             if self.loans.must_recall(node, busy) or self._tickets.is_wanted(node):

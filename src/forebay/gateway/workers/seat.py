@@ -53,9 +53,7 @@ class Seat:
         on_probe_request: Callable[[str], None],
     ) -> Replica:
         """Return the coordinator that shares the queue with the other workers."""
-        replica = Replica(
-            self.about, options, perform, clock, self.store, lease_s=LEASE_S, sums_up=True
-        )
+        replica = Replica(self.about, options, perform, clock, self.store, lease_s=LEASE_S)
         replica.on_probe_request = on_probe_request
         self.store.on_change = replica.on_store_changed
         return replica
