@@ -71,6 +71,20 @@ def test_with_nothing_up_the_refusal_is_about_the_model_asked_for() -> None:
     assert refusal.code == "model_not_found"
 
 
+def test_who_waits_goes_on_with_a_fallback_that_is_up_when_its_model_has_no_node() -> None:
+    rig = Rig()
+    rig.node("n1", 1, "m")
+    rig.node("n2", 1, "spare")
+    rig.start("x", "m")
+    rig.start("y", "spare")
+    rig.wait("a", "m", fallbacks=("spare",))
+    rig.wait("b", "m", fallbacks=("spare",))
+    rig.node("n1", 1, "m", state="offline")
+    assert rig.finish("y") == ["a"]
+    assert (rig.routed[-1].node, rig.routed[-1].model) == ("n2", "spare")
+    assert rig.finish("a") == ["b"]
+
+
 def test_who_is_given_another_model_starts_where_that_has_a_free_slot() -> None:
     rig = Rig()
     rig.node("n1", 1, "m")
@@ -78,7 +92,26 @@ def test_who_is_given_another_model_starts_where_that_has_a_free_slot() -> None:
     rig.start("x", "m")
     rig.start("y", "spare")
     rig.wait("a", "m", fallbacks=("spare",))
-    rig.node("n1", 1, "m", state="offline")
     rig.finish("y")
-    assert Rig.started(rig.node("n3", 1, "other")) == ["a"]
+    assert Rig.started(rig.node("n1", 1, "m", state="offline")) == ["a"]
+
+
+def test_who_comes_back_from_a_node_that_went_goes_on_with_a_fallback() -> None:
+    rig = Rig()
+    rig.node("n1", 1, "m")
+    rig.node("n2", 1, "spare")
+    rig.start("a", "m", fallbacks=("spare",))
+    rig.node("n1", 1, "m", state="offline")
+    assert Rig.started(rig.come_back("a")) == ["a"]
     assert (rig.routed[-1].node, rig.routed[-1].model) == ("n2", "spare")
+
+
+def test_who_waits_goes_on_with_a_fallback_when_its_node_is_removed() -> None:
+    rig = Rig()
+    rig.node("n1", 1, "m")
+    rig.node("n2", 1, "spare")
+    rig.start("x", "m")
+    rig.start("y", "spare")
+    rig.wait("a", "m", fallbacks=("spare",))
+    rig.give_removal("n1")
+    assert rig.finish("y") == ["a"]

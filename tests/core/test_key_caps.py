@@ -153,6 +153,23 @@ def test_live_calls_of_a_key_run_while_its_job_that_came_back_has_no_node() -> N
     assert rig.finish("a") == ["j"]
 
 
+def test_who_is_kept_from_its_turn_goes_before_younger_ones_that_may_go_already() -> None:
+    rig = Rig(fairness="fifo")
+    rig.node(slots=2)
+    rig.start("z1")
+    rig.start("z2")
+    for name in ("j1", "j2", "j3"):
+        assert rig.wait(name, job=True, **ONE).reason == "busy"
+    rig.wait("x", job=True)
+    rig.wait("j4", job=True, **ONE)
+    assert rig.finish("z1") == ["j1"]
+    assert rig.wait("j5", job=True, **ONE).reason == "key"
+    assert rig.finish("j1") == ["j2"]  # j5 may go, but a slot is free for none
+    assert rig.finish("z2") == ["x"]  # j3 was next, and its key may have no more
+    assert rig.finish("j2") == ["j3"]
+    assert rig.run_dry("j3") == ["j4", "j5"]
+
+
 def test_what_another_core_had_started_counts() -> None:
     rig = Rig()
     rig.node(slots=5)

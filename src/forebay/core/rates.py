@@ -218,15 +218,23 @@ class Rates:
         ):
             return False
         self._park(entry, claim, now_s)
+        self.offer(claim.rate, now_s)
         return True
 
     def parks_head(self, entry: Entry, now_s: float) -> bool:
-        """Park the entry that is next for a slot if its key is over its rate by now."""
+        """Park the entry that is next for a slot if its key is over its rate by now.
+
+        It goes before the offer of its line, which stands there again.
+        """
         claim = entry.claim
         if claim is None or self._is_next(entry, claim, now_s):
             return False
-        self._lines.leave(entry)
-        self._park(entry, claim, now_s)
+        line = claim.rate.lines.get((entry.queue, claim.gated))
+        offer = None if line is None else line.offer
+        for one in (entry,) if offer is None or offer is entry else (entry, offer):
+            self._lines.leave(one)
+            self._park(one, _claim(one), now_s)
+        self.offer(claim.rate, now_s)
         return True
 
     def start(self, entry: Entry, claim: Claim, now_s: float) -> RateStatus:
@@ -344,7 +352,6 @@ class Rates:
         if not claim.was_parked and rate.limits:
             claim.was_parked = True
             self._tally.rate_waits += 1
-        self.offer(rate, now_s)
 
     def _put_back(self, entry: Entry, now_s: float) -> None:
         """Let the head of a line stand in its queue again, at its old place."""

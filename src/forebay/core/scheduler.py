@@ -231,6 +231,7 @@ class Scheduler:
         elif entry.wait_left_s <= 0.0 and not entry.arrival.job:
             book.expire([entry])
         else:
+            self._run_with_fallback(entry)
             fill_open(book, entry.queue.lane, entry)
         fill(book, node)
         if self._is_waiting(entry.id) and not entry.counted:
@@ -311,30 +312,35 @@ class Scheduler:
         book = self._book
         before = book.cluster.nodes.get(event.name)
         was_up = before is not None and before.state == "online"
+        models = before.models if before is not None else ()
         node = book.cluster.change(event, book.now_s)
         book.lines.short.pop(event.name, None)
         if event.state == "online":
             book.cluster.readmit(node)
-            if not was_up:
-                self._run_with_fallbacks()
         if node.held:
             release_holds(book, node)
         self._refuse_unlisted()
+        if before is None or (was_up, models) != (node.state == "online", node.models):
+            self._run_with_fallbacks()
         fill(book, node)
 
     def _run_with_fallbacks(self) -> None:
-        """Let those run with another model whose own has no node, now that one has come up."""
+        """Let those wait for another model whose own has no node, where that is up."""
         book = self._book
-        lanes = book.cluster.lanes
-        if all(lane.is_up or not lane.unfinished for lane in lanes.values()):
+        if any(lane.unfinished and not lane.is_up for lane in book.cluster.lanes.values()):
+            for entry in list(book.entries.values()):
+                if entry.state == "waiting":
+                    self._run_with_fallback(entry)
+
+    def _run_with_fallback(self, entry: Entry) -> None:
+        book, arrival = self._book, entry.arrival
+        if not arrival.fallbacks or entry.queue.lane.is_up:
             return
-        for entry in list(book.entries.values()):
-            if entry.arrival.fallbacks and entry.state == "waiting" and not entry.queue.lane.is_up:
-                arrival = self._arrivals.choose_model(entry.arrival)
-                lane = lanes.get((arrival.model, arrival.family))
-                if lane is not None and lane.is_up:
-                    entry.arrival = arrival
-                    book.move(entry, lane.queues[entry.queue.rank])
+        arrival = self._arrivals.choose_model(arrival)
+        lane = book.cluster.lanes.get((arrival.model, arrival.family))
+        if lane is not None and lane.is_up:
+            entry.arrival = arrival
+            book.move(entry, lane.queues[entry.queue.rank])
 
     def _remove_node(self, event: events.NodeRemoved) -> None:
         node = self._book.cluster.remove(event.name)
@@ -342,6 +348,7 @@ class Scheduler:
         if node is not None and node.held:
             release_holds(self._book, node)
         self._refuse_unlisted()
+        self._run_with_fallbacks()
 
     def _refuse_unlisted(self) -> None:
         """End those who waited for what a node might have, once all have said what they have."""
