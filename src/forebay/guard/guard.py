@@ -16,10 +16,11 @@ import msgspec
 from msgspec import Struct
 
 from forebay import __version__
+from forebay.api.nodes import GuardHeartbeat
 from forebay.clock import LoopClock
 from forebay.errors import BackendFailed
 from forebay.guard.cache_reader import CacheReader
-from forebay.guard.heartbeat import NODES_PATH, GuardHeartbeat, RegistrationState
+from forebay.guard.heartbeat import NODES_PATH, RegistrationState
 from forebay.guard.proxy import GuardProxy
 from forebay.guard.requests import RequestClassifier
 from forebay.guard.slots import Slots
@@ -38,9 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import Self
 
+    from forebay.api.nodes import GuardState
     from forebay.clock import TimerHandle, Timers
     from forebay.core import Event
-    from forebay.guard.heartbeat import GuardState
 
 logger = logging.getLogger("forebay.guard")
 

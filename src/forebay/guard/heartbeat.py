@@ -7,9 +7,7 @@ that is away for an hour costs two lines, one when it goes and one when it is ba
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
-
-from msgspec import Meta, Struct
+from typing import Final, NamedTuple
 
 AGAIN_S_MAX: Final = 10.0
 """Limit of the backoff: how long a gateway that is back waits for us, at worst."""
@@ -21,38 +19,6 @@ MISSED_MAX: Final = 3
 LOST_S: Final = HEARTBEAT_S * MISSED_MAX
 NODES_PATH: Final = "/guard/nodes"
 """Where gateways receive heartbeats."""
-
-GuardState: TypeAlias = Literal["idle", "busy", "loading", "offline", "draining"]
-"""`idle`: nothing runs; `busy`: something does; `loading`: the backend says so of itself;
-`offline`: the backend does not answer; `draining`: the guard is about to stop."""
-
-Text: TypeAlias = Annotated[str, Meta(max_length=256)]
-Bytes: TypeAlias = Annotated[int, Meta(ge=0, le=2**60)]
-
-
-class GuardHeartbeat(Struct, frozen=True, kw_only=True):
-    """One heartbeat. Members that are not known here are left alone: guards may be newer."""
-
-    name: Text
-    """The node's name in the gateway."""
-    url: Text
-    """Where the gateway reaches the guard."""
-    instance: Annotated[str, Meta(min_length=8, max_length=64)]
-    """Drawn anew whenever a guard starts: tells a restart from two guards of one name."""
-    state: GuardState
-    slots: Annotated[int, Meta(ge=1, le=10_000)]
-    model_slots: dict[Text, int] = {}
-    """Slots beside these that some models have for themselves, by pattern."""
-    in_flight: Annotated[int, Meta(ge=0, le=10_000)] = 0
-    gpu_load: Annotated[float, Meta(ge=0, le=1)] | None = None
-    vram_used_bytes: Bytes | None = None
-    vram_total_bytes: Bytes | None = None
-    kv_free_tokens: Annotated[int, Meta(ge=0, le=2**40)] | None = None
-    """Tokens for which the backend's key-value cache has room; None where it does not say."""
-    kind: Text = ""
-    """The kind of the backend; "" while it is not known."""
-    version: Text = ""
-    """The backend's own version."""
 
 
 class HeartbeatOutcome(NamedTuple):

@@ -17,14 +17,6 @@ from forebay.sessions.prompt import Prompt
 if TYPE_CHECKING:
     from forebay.sessions.conversation import Message
 
-OPTIONS = (
-    "temperature", "top_p", "top_k", "min_p", "typical_p", "seed", "stop", "presence_penalty",
-    "frequency_penalty", "repeat_penalty", "logit_bias", "response_format", "reasoning_effort",
-    "chat_template_kwargs",
-)  # fmt: skip
-"""What a session may set beside the model, its system prompt and its limit."""
-
-
 _NAMED = re.compile(r"ses_([0-9a-f]{8})_[0-9a-f]{32}")
 _PLAIN = re.compile(r"ses_[0-9a-f]{32}")
 

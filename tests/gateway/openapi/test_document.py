@@ -6,17 +6,23 @@ import asyncio
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 import hypothesis
 import jsonschema_rs
 import pytest
 from starlette.applications import Starlette
 
+from forebay.build import Build
+from forebay.coordination.protocol.fleet import Mode, ReplicaState
+from forebay.core.actions import WhyBetter
 from forebay.gateway.application import CorsMiddleware, RequestIdMiddleware, make_application
 from forebay.gateway.errors.rendering import family_of
 from forebay.gateway.hot.admission import HOT_ROUTES
 from forebay.gateway.openapi import document as openapi
+from forebay.jobs.batches import batch
+from forebay.jobs.builtin import TYPES
+from forebay.jobs.job import PRIORITIES, STATUSES
 
 if TYPE_CHECKING:
     from schemathesis import Case, CheckContext, Response
@@ -62,6 +68,25 @@ def test_every_reference_leads_somewhere_and_nothing_is_described_in_vain() -> N
     there = {(kind, name) for kind in sections for name in DOCUMENT["components"][kind]}
     assert used <= there
     assert {kind for kind, _ in there - used} <= {"responses"}  # made for every dialect alike
+
+
+def test_choices_are_those_that_the_gateway_has() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    for name, field, choices in (
+        ("Fleet", "mode", get_args(Mode)),
+        ("Replica", "state", get_args(ReplicaState)),
+        ("BetterNode", "why", get_args(WhyBetter)),
+        ("Capabilities", "build", get_args(Build)),
+        ("JobLine", "status", STATUSES),
+        ("JobLine", "priority", PRIORITIES),
+        ("Batch", "status", batch.STATUSES),
+        ("NewBatch", "endpoint", TYPES),
+    ):
+        assert schemas[name]["properties"][field]["enum"] == list(choices), (name, field)
+    metadata = schemas["NewBatch"]["properties"]["metadata"]["anyOf"][0]
+    assert metadata["maxProperties"] == batch.METADATA_MAX
+    assert metadata["propertyNames"]["maxLength"] == batch.METADATA_KEY_MAX
+    assert metadata["additionalProperties"]["maxLength"] == batch.METADATA_VALUE_MAX
 
 
 def our_errors_are_our_own(_: CheckContext, response: Response, case: AnyCase) -> None:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from forebay.api.nodes import GuardHeartbeat
 from forebay.errors import NotAllowed
-from forebay.guard.heartbeat import AGAIN_S_MAX, HEARTBEAT_S, LOST_S, GuardHeartbeat
+from forebay.guard.heartbeat import AGAIN_S_MAX, HEARTBEAT_S, LOST_S
 from forebay.guard.token import TOKEN_HEADER
 from forebay.nodes.gpu import GpuReading
 from forebay.settings import parse_node

@@ -7,9 +7,13 @@ test compares it with the routes that exist.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forebay import __version__
+from forebay.api.errors import AnthropicError, OllamaError, OpenAIError
+from forebay.api.inference import AnthropicRequest, OllamaRequest, OpenAIRequest, Question
+from forebay.api.sessions import PromptQueueFull
+from forebay.gateway.hot.admission import FAMILIES
 from forebay.gateway.openapi import general, jobs, records, sessions
 from forebay.gateway.openapi.inference import inference_paths
 from forebay.gateway.openapi.operations import (
@@ -18,7 +22,10 @@ from forebay.gateway.openapi.operations import (
     operation_paths,
     shared_responses,
 )
-from forebay.gateway.openapi.schemas import SCHEMAS
+from forebay.gateway.openapi.schemas import NODE_ANSWER, component_schemas
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 DESCRIPTION = """\
 The queue in front of your LLMs: one endpoint that speaks the OpenAI, Anthropic and Ollama \
@@ -49,6 +56,11 @@ TAGS = {
 }
 
 AREAS = (general, jobs, sessions, records)
+BODIES = (
+    OpenAIRequest, AnthropicRequest, OllamaRequest, Question, OpenAIError, AnthropicError,
+    OllamaError, PromptQueueFull,
+)  # fmt: skip
+"""What no single operation names."""
 
 
 @cache
@@ -67,7 +79,7 @@ def document() -> dict[str, object]:
         "security": [{}, {"bearer": []}, {"apiKey": []}],
         "paths": _paths(),
         "components": {
-            "schemas": SCHEMAS | {k: v for area in AREAS for k, v in area.SCHEMAS.items()},
+            "schemas": {**component_schemas(_bodies()), "NodeAnswer": NODE_ANSWER},
             "parameters": REQUEST_HEADERS,
             "headers": RESPONSE_HEADERS,
             "responses": shared_responses(),
@@ -86,7 +98,16 @@ def document() -> dict[str, object]:
 
 def routes() -> list[str]:
     """Return the paths that there are."""
-    return sorted(_paths())
+    areas = {operation.path for area in AREAS for operation in area.OPERATIONS}
+    families = (route for one in FAMILIES for route in (*one.routes, *one.free_routes))
+    return sorted(areas.union(families))
+
+
+def _bodies() -> Iterator[Any]:
+    yield from BODIES
+    for area in AREAS:
+        for operation in area.OPERATIONS:
+            yield from (body for body in (operation.answer, operation.body) if body is not None)
 
 
 def _paths() -> dict[str, dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from forebay.api.inference import AnthropicRequest, OllamaRequest, OpenAIRequest, Question
 from forebay.gateway.hot.admission import FAMILIES
 from forebay.gateway.openapi.operations import (
     ON_INFERENCE,
@@ -54,10 +55,11 @@ _SUMMARIES: Final = {
     "/api/embeddings": "Embed one text, as Ollama once did it",
     "/api/show": "What a model is, as Ollama tells it",
 }
+_NODE_ANSWER: Final = {"$ref": "#/components/schemas/NodeAnswer"}
 _REQUEST_OF: Final = {
-    "openai": "OpenAIRequest",
-    "anthropic": "AnthropicRequest",
-    "ollama": "OllamaRequest",
+    "openai": OpenAIRequest,
+    "anthropic": AnthropicRequest,
+    "ollama": OllamaRequest,
 }
 _STREAMS: Final = {
     "openai": "A waiting stream is told its place in comments: `: queued position=3 eta=12`. An "
@@ -103,7 +105,7 @@ def _free_operation(family: Family, route: str) -> dict[str, Any]:
         "parameters": parameter_references(ON_FREE),
         "requestBody": {
             "required": True,
-            "content": {"application/json": {"schema": reference("Question")}},
+            "content": {"application/json": {"schema": reference(Question)}},
         },
         "responses": _responses(family, route, CODES_OF_FREE),
     }
@@ -126,7 +128,7 @@ def _responses(
     family: Family, route: str, codes: tuple[str, ...] = CODES_OF_INFERENCE
 ) -> dict[str, Any]:
     """Return our own errors, and the answers of nodes: anything but what we take for a failure."""
-    answer = {"schema": reference("NodeAnswer")}
+    answer = {"schema": _NODE_ANSWER}
     kinds = ["application/json", family.stream_type.decode()]
     if route in family.media_routes:
         kinds.append("*/*")
@@ -149,7 +151,7 @@ def _responses(
 def _or_the_nodes(response: dict[str, Any]) -> dict[str, Any]:
     """Return a response of ours that may also be one of the node, passed through."""
     (ours,) = response["content"].values()
-    either = {"anyOf": [ours["schema"], reference("NodeAnswer")]}
+    either = {"anyOf": [ours["schema"], _NODE_ANSWER]}
     return {
         **response,
         "description": f"{response['description']}\n- or what the node says, passed through",
@@ -161,5 +163,5 @@ def _passed_through(description: str) -> dict[str, Any]:
     return {
         "description": description,
         "headers": header_references(RELAYED),
-        "content": {"application/json": {"schema": reference("NodeAnswer")}},
+        "content": {"application/json": {"schema": _NODE_ANSWER}},
     }

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from forebay.api.errors import AnthropicError, OllamaError, OpenAIError
+from forebay.api.sessions import PromptQueueFull
 from forebay.gateway.errors.codes import CODES
 from forebay.gateway.errors.rendering import LISTED, family_of
 from forebay.gateway.openapi.schemas import COUNT, TEXT, reference
@@ -25,10 +27,10 @@ WITH_A_KEY: Final = ("unauthorized",)
 FOR_ADMINS: Final = ("unauthorized", "forbidden")
 
 _ERRORS_OF: Final = {
-    "openai": ("OpenAIError",),
-    "anthropic": ("AnthropicError",),
-    "ollama": ("OllamaError",),
-    "either": ("OpenAIError", "AnthropicError"),
+    "openai": (OpenAIError,),
+    "anthropic": (AnthropicError,),
+    "ollama": (OllamaError,),
+    "either": (OpenAIError, AnthropicError),
 }
 _CHOSEN: Final = {"queue_full": "queue.full_status", "queue_timeout": "queue.timeout_status"}
 
@@ -124,9 +126,9 @@ def _response(family: str, codes: list[str]) -> dict[str, Any]:
     }
     if names:
         response["headers"] = header_references(tuple(names))
-    schemas = [reference(name) for name in _ERRORS_OF[family]]
+    schemas = [reference(body) for body in _ERRORS_OF[family]]
     if "prompt_queue_full" in codes:  # specification 2 has a body of its own
-        schemas.append(reference("PromptQueueFull"))
+        schemas.append(reference(PromptQueueFull))
     schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
     response["content"] = {"application/json": {"schema": schema}}
     return response
@@ -219,13 +221,13 @@ class Operation(NamedTuple):
     method: str
     path: str
     summary: str
-    answer: str = ""
-    """The schema of a good answer; "" for one without JSON."""
+    answer: Any = None
+    """The type of a good answer; None for one without JSON."""
     codes: tuple[str, ...] = ()
     """What can go wrong, beside what can always go wrong."""
     status: int = 200
-    body: str = ""
-    """The schema of the request body; "" for none."""
+    body: Any = None
+    """The type of the request body; None for none."""
     headers: tuple[str, ...] = ("Accept-Language",)
     media: str = "application/json"
     """The content type of a good answer; "" for none."""
@@ -266,7 +268,7 @@ def _described(operation: Operation) -> dict[str, Any]:
             *parameter_references(operation.headers),
         ],
     }
-    if operation.body:
+    if operation.body is not None:
         described["requestBody"] = {
             "required": operation.needs_body,
             "content": {operation.body_media: {"schema": reference(operation.body)}},
@@ -286,7 +288,7 @@ def _tag(path: str) -> str:
 def _good_answer(operation: Operation) -> dict[str, Any]:
     answer: dict[str, Any] = {"description": operation.summary}
     if operation.media:
-        schema = reference(operation.answer) if operation.answer else {}
+        schema = {} if operation.answer is None else reference(operation.answer)
         answer["content"] = {operation.media: {"schema": schema}}
     if operation.other_media:
         answer["content"][operation.other_media] = {"schema": {}}

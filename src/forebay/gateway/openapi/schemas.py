@@ -1,129 +1,116 @@
-"""How schemas of `/openapi.json` are written, and those of inference requests and errors."""
+"""The schemas of `/openapi.json`, made from the Structs that the gateway decodes and encodes."""
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+import ast
+import sys
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import msgspec
+
+from forebay.api.fields import RequestBody, ResponseBody
 from forebay.gateway.errors.codes import CODES
 from forebay.relay.anthropic import TYPES as ANTHROPIC_TYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 Schema: TypeAlias = dict[str, Any]
 
 TEXT: Final[Schema] = {"type": "string"}
 COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
-SECONDS: Final[Schema] = {"type": "number", "minimum": 0}
-TEXT_OR_NULL: Final[Schema] = {"type": ["string", "null"]}
-INTEGER_OR_NULL: Final[Schema] = {"type": ["integer", "null"]}
-BOOLEAN: Final[Schema] = {"type": "boolean"}
-SECONDS_OR_NULL: Final[Schema] = {"type": ["number", "null"], "minimum": 0}
-COUNTS: Final[Schema] = {"type": "object", "additionalProperties": COUNT}
-STATE: Final[Schema] = {"enum": ["online", "loading", "offline", "draining"]}
-
-
-def reference(name: str) -> Schema:
-    """Return a reference to one of these schemas."""
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-def said(description: str, schema: Schema) -> Schema:
-    """Return a schema with words of its own."""
-    return {**schema, "description": description}
-
-
-def listed(items: Schema) -> Schema:
-    """Return the schema of a list."""
-    return {"type": "array", "items": items}
-
-
-def record(properties: dict[str, Schema]) -> Schema:
-    """Return the schema of an object that may grow more members; `?` marks optional ones."""
-    needed = [name for name in properties if not name.endswith("?")]
-    schema: Schema = {
-        "type": "object",
-        "properties": {name.removesuffix("?"): value for name, value in properties.items()},
-    }
-    return {**schema, "required": needed} if needed else schema
-
-
-def closed(properties: dict[str, Schema]) -> Schema:
-    """Return the schema of an object without other members than these."""
-    return {**record(properties), "additionalProperties": False}
-
-
-MODEL: Final = said("A model or an alias.", {"type": "string", "minLength": 1, "maxLength": 1024})
-LIMIT: Final = said("Most tokens to answer with.", {"type": ["number", "null"]})
-_STREAM: Final = {"type": ["boolean", "null"]}
-_USER: Final = said("Whom fairness counts it for, unless a key says so.", TEXT_OR_NULL)
-_TIER: Final = said(
-    "`priority` reads as high, `flex` as low, anything else as normal; a header comes first.",
-    TEXT_OR_NULL,
-)
-
-REQUESTS: Final[dict[str, Schema]] = {
-    "OpenAIRequest": record({
-        "model": MODEL,
-        "stream?": said("Whether to answer with server-sent events; default false.", _STREAM),
-        "user?": _USER,
-        "service_tier?": _TIER,
-        "max_tokens?": LIMIT,
-        "max_completion_tokens?": LIMIT,
-        "max_output_tokens?": LIMIT,
-    }),
-    "AnthropicRequest": record({
-        "model": MODEL,
-        "stream?": said("Whether to answer with server-sent events; default false.", _STREAM),
-        "max_tokens?": LIMIT,
-        "metadata?": {"type": ["object", "null"], "properties": {"user_id": _USER}},
-    }),
-    "OllamaRequest": record({
-        "model": MODEL,
-        "stream?": said("Whether to answer line by line; default true.", _STREAM),
-        "user?": _USER,
-        "options?": {"type": ["object", "null"], "properties": {"num_predict": LIMIT}},
-    }),
-    "Question": record({"model?": MODEL}),
-}  # fmt: skip
-"""What is read of request bodies; members that are not named here pass through untouched."""
-
-_CODE: Final[Schema] = {"enum": sorted(CODES)}
-_DETAILS: Final[dict[str, Schema]] = {
-    "retry_after?": said("Whole seconds after which to try again.", COUNT),
-    "waited_seconds?": said("How long it waited (`queue_timeout`, `no_node`).", SECONDS),
-    "estimated_wait_seconds?": said(
-        "The wait to expect (`deadline_unreachable`, `queue_full`).", SECONDS
-    ),
-    "cause?": said("What the node did (`node_failed`).", TEXT),
-    "node?": said("Which node it ran on.", TEXT),
-    "attempts?": said("How often it was tried (`node_failed`).", COUNT),
-    "hint?": said("What the caller or the operator can do about it.", TEXT),
-    "model?": said("The name that was asked for, cut to 80 letters (`model_not_found`).", TEXT),
-    "suggestions?": said("Models that may have been meant (`model_not_found`).", listed(TEXT)),
-    "available?": said(
-        "Else some of those there are, at most 3 (`model_not_found`).", listed(TEXT)
-    ),
+NODE_ANSWER: Final[Schema] = {
+    "description": "What the node says, byte for byte; the header `X-Forebay-Node` names it."
 }
+"""A node's answers are its own affair."""
 
-ERRORS: Final[dict[str, Schema]] = {
-    "OpenAIError": record({
-        "error": record({
-            "message": TEXT, "type": _CODE, "code": _CODE, "param": TEXT_OR_NULL, **_DETAILS
-        })
-    }),
-    "AnthropicError": record({
-        "type": {"const": "error"},
-        "error": record({
-            "type": {"enum": [*ANTHROPIC_TYPES.values(), "invalid_request_error", "api_error"]},
-            "message": TEXT,
-            "code": _CODE,
-            "param?": TEXT,
-            **_DETAILS,
-        }),
-    }),
-    "OllamaError": record({"error": TEXT, "code": _CODE, "param?": TEXT, **_DETAILS}),
-    "NodeAnswer": {
-        "description": "What the node says, byte for byte; the header `X-Forebay-Node` names it."
-    },
-}  # fmt: skip
-"""The gateway's own errors, by family, and the node's answers, which are its own affair."""
+_REFERENCE: Final = "#/components/schemas/{name}"
+_CHOICES: Final = {
+    "error code": sorted(CODES),
+    "error type": [*ANTHROPIC_TYPES.values(), "invalid_request_error", "api_error"],
+}
+"""The choices of fields that `forebay.api` cannot know, by format."""
 
-SCHEMAS: Final[dict[str, Schema]] = {**REQUESTS, **ERRORS}
+
+def reference(body: Any) -> Schema:
+    """Return the schema of a body: a reference to its Struct; of a tuple, to any of them."""
+    if isinstance(body, tuple):
+        return {"anyOf": [reference(one) for one in body]}
+    if isinstance(body, type):
+        return {"$ref": _REFERENCE.format(name=body.__name__)}
+    (schema,), _ = msgspec.json.schema_components([body], ref_template=_REFERENCE)
+    return schema
+
+
+def component_schemas(bodies: Iterable[Any]) -> dict[str, Schema]:
+    """Return the schemas of these bodies and of everything in them, by name."""
+    each = [one for body in bodies for one in (body if isinstance(body, tuple) else (body,))]
+    _, found = msgspec.json.schema_components(each, ref_template=_REFERENCE)
+    structs = [one for one in _subclasses(ResponseBody, RequestBody) if one.__name__ in found]
+    for schema in found.values():
+        del schema["title"]
+        schema.pop("description", None)
+    for struct in msgspec.inspect.multi_type_info(structs):
+        assert isinstance(struct, msgspec.inspect.StructType)
+        _complete(found[struct.cls.__name__], struct)
+    return dict(sorted(found.items()))
+
+
+def _subclasses(*structs: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
+    for struct in structs:
+        yield struct
+        yield from _subclasses(*struct.__subclasses__())
+
+
+def _complete(schema: Schema, struct: msgspec.inspect.StructType) -> None:
+    """Add to the schema of a Struct what its fields mean, and which of them are always there."""
+    described, needed = _descriptions(struct.cls), []
+    for field in struct.fields:
+        member = schema["properties"][field.encode_name]
+        member.pop("default", None)
+        marks = getattr(field.type, "extra", None) or {}
+        if marks.get("null") is False:
+            _drop_null(member)
+        if member.get("format") in _CHOICES:
+            member["enum"] = _CHOICES[member.pop("format")]
+        if field.name in described:
+            member["description"] = described[field.name]
+        if marks.get("required", field.required or issubclass(struct.cls, ResponseBody)):
+            needed.append(field.encode_name)
+    schema["required"] = needed
+
+
+def _drop_null(member: Schema) -> None:
+    choices = [one for one in member.pop("anyOf") if one != {"type": "null"}]
+    member.update(choices[0] if len(choices) == 1 else {"anyOf": choices})
+
+
+def _descriptions(struct: type[msgspec.Struct]) -> dict[str, str]:
+    """Return the docstrings below the fields of a Struct and of its bases, by field."""
+    found: dict[str, str] = {}
+    for base in reversed(struct.__mro__):
+        found |= _docstrings(base.__module__).get(base.__name__, {})
+    return found
+
+
+@cache
+def _docstrings(module: str) -> dict[str, dict[str, str]]:
+    """Return the docstrings of fields in a module of `forebay.api`, by class and field."""
+    loader = getattr(sys.modules[module], "__loader__", None)
+    if not module.startswith("forebay.api.") or loader is None:
+        return {}
+    classes = ast.parse(loader.get_source(module) or "").body
+    return {one.name: dict(_of_fields(one)) for one in classes if isinstance(one, ast.ClassDef)}
+
+
+def _of_fields(struct: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for field, below in zip(struct.body, struct.body[1:], strict=False):
+        match field, below:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str() as text)),
+            ):
+                yield name, " ".join(text.split())
+            case _:
+                pass

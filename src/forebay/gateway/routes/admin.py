@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import Response
 from starlette.routing import Route
 
+from forebay.api.nodes import GuardHeartbeat
 from forebay.errors import NotAllowed
 from forebay.gateway.errors.http_error import HttpError, invalid, invalid_settings
 from forebay.gateway.http.authorization import name_of
 from forebay.gateway.routes.json_answer import json_answer
 from forebay.gateway.routes.queue import rounded
-from forebay.guard.heartbeat import HEARTBEAT_S, LOST_S, NODES_PATH, GuardHeartbeat
+from forebay.guard.heartbeat import HEARTBEAT_S, LOST_S, NODES_PATH
 from forebay.guard.token import TOKEN_HEADER, same
 from forebay.settings import NodeSettings, SettingsError, parse_node
 

@@ -1,62 +1,27 @@
-"""The request bodies of the session routes, and their validation."""
+"""The validation of the request bodies of the session routes."""
 
 from __future__ import annotations
 
 from math import isfinite
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import Struct
 
+from forebay.api.sessions import ROLES, SESSION_OPTIONS, Prompt, SessionRequest
 from forebay.gateway.errors.http_error import HttpError, invalid
 from forebay.gateway.http.json_body import convert_fields
 from forebay.sessions.conversation import Message
-from forebay.sessions.record import OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-ROLES = ("user", "assistant", "system")
+    from forebay.api.sessions import MessagePart, SessionMessage
+
 MESSAGES_MAX = 256
 OPTIONS_BYTES_MAX, OPTIONS_DEPTH_MAX = 16_384, 32
 DEADLINE_MS_MAX = 1e13
 """Three hundred years: what is longer is no deadline."""
-
-Name = Annotated[str, Meta(min_length=1, max_length=512)]
-Tokens = Annotated[int, Meta(ge=1, le=10_000_000)]
-
-
-class SessionFields(Struct, forbid_unknown_fields=True, rename="camel"):
-    """The body of `POST /session`."""
-
-    model: Name
-    system: str | None = None
-    max_tokens: Tokens | None = None
-    options: dict[str, Any] = {}
-
-
-class _Part(Struct):
-    type: str
-    text: str = ""
-
-
-class _Message(Struct, forbid_unknown_fields=True):
-    role: str
-    content: str | list[_Part]
-
-
-class PromptFields(Struct, forbid_unknown_fields=True, rename="camel"):
-    """The body of `POST /session/{id}/prompt`."""
-
-    prompt: str | None = None
-    messages: list[_Message] | None = None
-    deadline_ms: Any | UnsetType = UNSET
-
-
-class CancelFields(Struct, forbid_unknown_fields=True, rename="camel"):
-    """The body of `POST /session/{id}/cancel`, which may be left out."""
-
-    prompt_id: str | None = None
 
 
 class PromptInput(Struct, frozen=True):
@@ -66,14 +31,14 @@ class PromptInput(Struct, frozen=True):
     deadline_s: float | None
 
 
-def read_session(fields: dict[str, Any]) -> SessionFields:
+def read_session(fields: dict[str, Any]) -> SessionRequest:
     """Return the fields of a new session; raises HttpError, naming the field."""
-    asked = convert_fields(fields, SessionFields)
+    asked = convert_fields(fields, SessionRequest)
     if not asked.model.isprintable():
         raise invalid("`model` contains unprintable characters", "model")
     for name in asked.options:
-        if name not in OPTIONS:
-            known = ", ".join(OPTIONS)
+        if name not in SESSION_OPTIONS:
+            known = ", ".join(SESSION_OPTIONS)
             raise invalid(f"`options` may hold {known}", f"options.{name[:64]}")
     try:
         size = len(msgspec.json.encode(asked.options))
@@ -99,7 +64,7 @@ def _is_deeper(value: object, levels: int) -> bool:
 
 def read_prompt(fields: dict[str, Any]) -> PromptInput:
     """Return the messages and the deadline of a prompt; raises HttpError, naming the field."""
-    asked = convert_fields(fields, PromptFields)
+    asked = convert_fields(fields, Prompt)
     if asked.prompt is not None and asked.messages is not None:
         raise invalid("give `prompt` or `messages`, not both", "prompt")
     if asked.messages is not None:
@@ -113,7 +78,7 @@ def read_prompt(fields: dict[str, Any]) -> PromptInput:
     return PromptInput(messages, _deadline_s(asked.deadline_ms))
 
 
-def _messages(given: list[_Message]) -> tuple[Message, ...]:
+def _messages(given: list[SessionMessage]) -> tuple[Message, ...]:
     if not 1 <= len(given) <= MESSAGES_MAX:
         raise invalid(f"`messages` must hold 1 to {MESSAGES_MAX} messages", "messages")
     for place, message in enumerate(given):
@@ -129,7 +94,7 @@ def _messages(given: list[_Message]) -> tuple[Message, ...]:
     )
 
 
-def _text(content: str | list[_Part], param: str) -> str:
+def _text(content: str | list[MessagePart], param: str) -> str:
     if isinstance(content, str):
         return content
     if any(part.type != "text" for part in content):
@@ -138,7 +103,7 @@ def _text(content: str | list[_Part], param: str) -> str:
 
 
 def _deadline_s(given: Any) -> float | None:
-    if given is UNSET or given is None:
+    if given is None:
         return None
     is_number = isinstance(given, int | float) and not isinstance(given, bool)
     if not is_number or not given > 0 or not (isinstance(given, int) or isfinite(given)):

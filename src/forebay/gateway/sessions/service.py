@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from forebay.api.sessions import CancelRequest
 from forebay.errors import ForebayError
 from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.http.authorization import log_admin_action, seen_by
 from forebay.gateway.http.json_body import convert_fields
 from forebay.gateway.http.store_timeout import store_unavailable
-from forebay.gateway.sessions.fields import CancelFields, read_prompt, read_session
+from forebay.gateway.sessions.fields import read_prompt, read_session
 from forebay.relay.openai import OPENAI
 from forebay.sessions.errors import session_closing, shutting_down
 from forebay.sessions.prompt import Sender
@@ -104,7 +105,7 @@ class SessionService:
 
     async def cancel(self, session: Session, fields: Fields, caller: Caller) -> Fields:
         """End the active prompt, and return once that is stored."""
-        prompt_id = session.cancel(convert_fields(fields, CancelFields).prompt_id)
+        prompt_id = session.cancel(convert_fields(fields, CancelRequest).prompt_id)
         await self._stored(session.flush())
         if prompt_id is not None:
             log_admin_action("prompt cancelled", caller, session.record.owner, prompt_id)
