@@ -2,7 +2,7 @@
 
 Everything runs on loopback in a folder of its own: one gateway, three simulated nodes and one that
 speaks Ollama, SQLite for jobs and sessions. Samples go to `samples.jsonl`, the verdict to
-`summary.txt`, the picture where `--picture` says.
+`summary.txt`, and both to `report.html`.
 """
 
 from __future__ import annotations
@@ -133,7 +133,8 @@ async def soak(options: argparse.Namespace, folder: Path) -> int:
         if run.samples:
             hours = (run.samples[-1].at_s - run.samples[0].at_s) / 3600
             title = f"Soak of {hours:.2g} hours, seed {options.seed}"
-            options.picture.write_text(picture(run.samples, options.every, title))
+            shown = picture(run.samples, options.every, title, told)
+            (folder / "report.html").write_text(shown)
         return 1 if run.problems else 0
     finally:
         await stage.stop()
@@ -153,7 +154,6 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument(
         "--folder", type=Path, help="where to work; a new temporary one if not said"
     )
-    parser.add_argument("--picture", type=Path, default=ROOT / "docs" / "images" / "soak.svg")
     options = parser.parse_args(words)
     folder = options.folder or Path(tempfile.mkdtemp(prefix="forebay-soak-"))
     folder.mkdir(parents=True, exist_ok=True)

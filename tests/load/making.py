@@ -12,6 +12,7 @@ from forebay.load.run import Measured
 from forebay.load.samples import NOT_SENT, UNFINISHED, RequestSample
 
 URL = "http://127.0.0.1:1"
+EVIL = "<script>alert(1)</script>\"'&<!--"
 OF_RUN = ("messages", "span_s", "elapsed_s")
 
 

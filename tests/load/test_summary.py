@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from forebay.load.document import series
 from forebay.load.limits import METRICS, broken_limits, parse_limit
-from forebay.load.page import run_page
 from forebay.load.plan import parse_mix
 from forebay.load.quantities import BadPlan
 from forebay.load.samples import NOT_SENT, UNFINISHED, RequestSample
@@ -70,7 +69,6 @@ def test_requests_of_a_single_moment_have_no_rate() -> None:
     document = made([ok(0.0, 2.0)], span_s=0.0, elapsed_s=2.0, arrivals="trace")
     assert document.summary.offered_rate is None
     assert "1 requests in 0 ms (a trace, -)" in headline(document)
-    assert "a trace, -" in run_page(document)
 
 
 def test_the_time_line_goes_on_to_the_end_of_a_request_that_hung() -> None:

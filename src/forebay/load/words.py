@@ -99,7 +99,7 @@ def _index(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def settings_rows(plan: LoadPlan) -> list[list[str]]:
+def settings_rows(plan: LoadPlan) -> list[tuple[str, str]]:
     """Return the settings of a run, each with its value, for a table."""
     rows = []
     for name in plan.__struct_fields__:
@@ -110,7 +110,7 @@ def settings_rows(plan: LoadPlan) -> list[list[str]]:
             value = mix_text(value)
         is_time = name.endswith("_s")
         label = name.removesuffix("_s").replace("_", " ")
-        rows.append([label, seconds(value) if is_time else _said(value)])
+        rows.append((label, seconds(value) if is_time else _written(value)))
     return rows
 
 
@@ -126,7 +126,7 @@ def mix_text(mix: Mix) -> str:
     return ",".join(f"{name}:{weight:g}" for name, weight in pairs[:NAMES_SHOWN]) + more
 
 
-def _said(value: object) -> str:
+def _written(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else str(value)

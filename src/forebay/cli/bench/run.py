@@ -22,9 +22,10 @@ from forebay.cli.output.text import printable, short
 from forebay.clock import SystemClock
 from forebay.load.document import Document, document, encode
 from forebay.load.limits import Broken, Limit, broken_limits, parse_limit
-from forebay.load.page import run_page
+from forebay.load.page import page
 from forebay.load.plan import ONE_PRIORITY, REQUESTS_MAX, Kind, LoadPlan, parse_mix
 from forebay.load.quantities import BadPlan, duration_s
+from forebay.load.report import run_report
 from forebay.load.run import AccessDenied, Unreachable, load, models_of
 from forebay.load.trace import TOKENS_MAX
 
@@ -295,7 +296,7 @@ def _hand_out(made: Document, outputs: BenchOutputs, broken: list[Broken]) -> No
     if outputs.save is not None:
         write(outputs.save, encode(made))
     if outputs.html is not None:
-        write(outputs.html, run_page(made, broken))
+        write(outputs.html, page(run_report(made, broken)))
     if outputs.as_json:
         tell(encode(made))
         return

@@ -1,7 +1,7 @@
-// Draws one chart in SVG: stacked areas, lines or stacked bars over a range of samples.
-// It knows nothing of the queue: a chart is given its series and draws them, whenever it is told to.
-import { clockTime } from "./words.js";
-import { niceTicks, timeTicks } from "./scale.js";
+// Draws one chart in SVG: stacked areas, lines, stacked bars or dots over a range of samples.
+// It knows nothing of the queue and writes no words of its own: a chart is given its series and its axes.
+// The page draws its time line and its usage with it, and the report of `forebay bench` all that it shows.
+import { niceTicks } from "./scale.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 export const MARGIN = { left: 46, right: 10, top: 8, bottom: 20 };
@@ -38,15 +38,19 @@ export class Chart {
     }
   }
 
-  /** Draw the series over the samples `from` to `to`; `timeOf` says when a sample was taken, `sampleMs` how far apart they are. */
-  draw({ from, to, timeOf, series, kind, step = 1, sampleMs = 1000 }) {
+  /**
+   * Draw the series over the samples `from` to `to`. `across` is called with how many labels fit, and returns the
+   * ticks of the time axis: at which sample, and what to write there. `up` is the axis of the values: its top and
+   * its ticks, 0 at the bottom; without one it is made to hold the highest value.
+   */
+  draw({ from, to, across, up, series, kind, step = 1 }) {
     this.width = this.element.clientWidth || 600;
     this.element.setAttribute("viewBox", `0 0 ${this.width} ${this.height}`);
     Object.assign(this, { from, to });
-    const { top, ticks } = niceTicks(highest(series, from, to, kind, step), 3, this.whole);
+    const { top, ticks } = up ?? niceTicks(highest(series, from, to, kind, step), 3, this.whole);
     this.top = top;
-    this.drawGrid(ticks, timeTicks(timeOf(from), timeOf(to), Math.max(2, this.width / 110)), (at) => to - (timeOf(to) - at) / sampleMs);
-    const marks = { areas: stackedAreas, lines: plainLines, bars: stackedBars }[kind](this, series, step);
+    this.drawGrid(ticks, across(Math.max(2, this.width / 110)));
+    const marks = { areas: stackedAreas, lines: plainLines, bars: stackedBars, dots: plainDots }[kind](this, series, step);
     this.layers.marks.replaceChildren(...marks);
   }
 
@@ -85,15 +89,14 @@ export class Chart {
     this.layers.selection.replaceChildren(...boxes);
   }
 
-  drawGrid(values, times, sampleAt) {
+  drawGrid(values, times) {
     const lines = values.map((value) => `M${MARGIN.left} ${round(this.y(value))}H${this.width - MARGIN.right}`);
     const grid = [svg("path", { d: lines.join("") })];
     const labels = values.map((value) => text(MARGIN.left - 8, this.y(value) + 4, this.format(value), "end"));
-    for (const at of times.ticks) {
-      const x = this.x(sampleAt(at));
-      if (x < MARGIN.left + 12 || x > this.width - MARGIN.right - 12) continue;
+    for (const { at, label } of times) {
+      const x = this.x(at);
       grid.push(svg("path", { class: "tick", d: `M${round(x)} ${this.y(0)}v4` }));
-      labels.push(text(x, this.height - 4, clockTime(at, times.withSeconds), "middle"));
+      labels.push(text(x, this.height - 4, label, "middle"));
     }
     this.layers.grid.replaceChildren(...grid);
     this.layers.labels.replaceChildren(...labels);
@@ -143,6 +146,14 @@ function plainLines(chart, series) {
       drawing = value !== null;
     }
     return svg("path", { class: `line ${look}`, d: path || "M0 0" });
+  });
+}
+
+/** A dot for each of the points of a series: a stroke without length. */
+function plainDots(chart, series) {
+  return series.map(({ points, look }) => {
+    const dots = points.map(([at, value]) => `M${round(chart.x(at))} ${round(chart.y(value))}h0`);
+    return svg("path", { class: `dots ${look}`, d: dots.join("") || "M0 0" });
   });
 }
 

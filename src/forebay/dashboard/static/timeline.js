@@ -1,6 +1,6 @@
 // The time line: three charts on one axis, with one cursor, zoomed by button, by dragging and by key.
 import { aligned, Chart } from "./chart.js";
-import { barSeconds } from "./scale.js";
+import { barSeconds, clockAxis } from "./scale.js";
 import { SAMPLES_MAX } from "./history.js";
 import { Day, DAY_S } from "./day.js";
 import { make, setAttribute, setText } from "./dom.js";
@@ -79,7 +79,8 @@ export class Timeline {
     const title = word(byClass ? "chart_waits_class" : `chart_${figure.name}`, { step: longDuration((step * this.history.stepMs) / 1000) });
     const kind = { depth: "areas", waits: "lines", rate: "bars" }[figure.name];
     setText(figure.title, title);
-    figure.chart.draw({ from, to, step, kind, series, sampleMs: this.history.stepMs, timeOf: (n) => this.history.timeOf(n) });
+    const across = clockAxis({ from, to, sampleMs: this.history.stepMs, timeOf: (n) => this.history.timeOf(n) }, clockTime);
+    figure.chart.draw({ from, to, step, kind, series, across });
     figure.empty.hidden = series.some(({ column }) => column.some((value) => value));
     if (figure.name === "waits") figure.empty.hidden = series.some(({ column }) => column.some((value) => value !== null));
     setText(figure.empty, word(`chart_${figure.name}_empty`));

@@ -4,7 +4,8 @@ import { Chart } from "./chart.js";
 import { make, setText } from "./dom.js";
 import { saveWithKey } from "./links.js";
 import { Listing } from "./listing.js";
-import { number, percent, word } from "./words.js";
+import { clockAxis } from "./scale.js";
+import { clockTime, number, percent, word } from "./words.js";
 
 const HOURS = 24;
 const HOUR_MS = 3600000;
@@ -126,6 +127,7 @@ class UsageChart {
   draw() {
     setText(this.title, word("usage_chart"));
     const series = this.columns.map((column, i) => ({ at: (n) => column[n] ?? null, look: LOOKS[i] }));
-    this.chart.draw({ from: 0, to: HOURS, kind: "bars", series, sampleMs: HOUR_MS, timeOf: (n) => this.first + n * HOUR_MS });
+    const times = { from: 0, to: HOURS, sampleMs: HOUR_MS, timeOf: (n) => this.first + n * HOUR_MS };
+    this.chart.draw({ from: 0, to: HOURS, kind: "bars", series, across: clockAxis(times, clockTime) });
   }
 }
