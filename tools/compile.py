@@ -49,8 +49,8 @@ HOT = {
     ),
     "coordination/protocol": ("wire_ids",),
     "relay": (
-        "answer", "call", "exchange", "family", "fields", "forms", "prefix", "relay", "retries",
-        "service_times", "stream_gaps",
+        "answer", "attempt", "call", "exchange", "family", "fields", "forms", "prefix", "relay",
+        "retries", "stream_gaps",
     ),
     "wire": (
         "body", "budget", "client", "connection", "deadlines", "heads", "io_batch", "pool",

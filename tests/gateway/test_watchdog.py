@@ -16,6 +16,7 @@ from .test_metrics import scrape
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from forebay.relay.attempt import Attempt
     from forebay.relay.exchange import Exchange
 
     from .conftest import Rig
@@ -34,18 +35,23 @@ def lose_the_request(rig: Rig) -> None:
     del rig.gateway.parts.relay.exchanges[running(rig).id]
 
 
+def attempt_of(exchange: Exchange) -> Attempt:
+    assert exchange.attempt is not None
+    return exchange.attempt
+
+
 def lose_the_connection(rig: Rig) -> None:
     """Remember an exchange that nothing will ever call again: an exception in mid-answer."""
-    running(rig)._connection = None
+    attempt_of(running(rig)).connection = None
 
 
 def lose_the_connect(rig: Rig) -> None:
     """Remember a connect that has ended without telling anyone."""
-    exchange = running(rig)
-    assert exchange._backend is not None
-    exchange._connection = None
-    exchange._opening = exchange._backend.pool.open(lambda _: None)
-    exchange._backend.pool.openings.clear()
+    attempt = attempt_of(running(rig))
+    assert attempt.backend is not None
+    attempt.connection = None
+    attempt._opening = attempt.backend.pool.open(lambda _: None)
+    attempt.backend.pool.openings.clear()
 
 
 def lose_the_lease(rig: Rig) -> None:

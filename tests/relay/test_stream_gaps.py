@@ -9,11 +9,11 @@ import pytest
 from forebay.relay.stream_gaps import LOOKS, StreamGaps
 from forebay.testing import FakeClock
 
-pytestmark = pytest.mark.interpreted("compiled, it takes nothing but an Exchange")
+pytestmark = pytest.mark.interpreted("compiled, it takes nothing but an Attempt")
 
 
 class Stream:
-    """Stands for an exchange: a time is all that is asked of it."""
+    """Stands for an attempt: a time is all that is asked of it."""
 
     heard_s = 0.0
 

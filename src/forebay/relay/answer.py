@@ -1,4 +1,4 @@
-"""What a node's answer says: its tokens, what the node does not have, how long it is busy.
+"""A node's answer, and what it says: its tokens, what the node has not, how long it is busy.
 
 **Tokens.** `usage` in the last 8 KiB of the answer, else the count of stream events, else a quarter
 of its bytes. Nothing is added to the request to get it. A node is not trusted with these numbers,
@@ -19,11 +19,15 @@ method".
 from __future__ import annotations
 
 import re
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from forebay.relay.problem import Problem
+
+if TYPE_CHECKING:
+    from forebay.relay.call import InferenceCall
+    from forebay.wire.heads import AnswerHead
 
 HOLD_BYTES: Final = 262_144
 """How much of a unary answer is held back until it is whole: nearly all of them are smaller."""
@@ -66,6 +70,47 @@ _NO_ROUTE = re.compile(
     rb"|(?:unknown|invalid|unexpected|unsupported) (?:endpoint|route|path|url)"
 )
 _UNEXPECTED: Final = b"unexpected endpoint or method"
+
+
+class Answer:
+    """What has come of one answer: the whole until it may reach the sink, then its end."""
+
+    __slots__ = (
+        "_events", "forgotten_bytes", "head", "is_stream", "length", "node", "pieces", "size_bytes",
+    )  # fmt: skip
+
+    def __init__(self, head: AnswerHead, length: bytes | None, node: str, is_stream: bool) -> None:
+        self.head = head
+        self.length = length
+        """Of the body, where the head says it."""
+        self.node = node
+        """Who gives it."""
+        self.is_stream = is_stream
+        self.pieces: list[bytes] = []
+        self.size_bytes = self.forgotten_bytes = 0
+        self._events = 0  # of a stream, in what has been forgotten
+
+    def forget_passed(self, event_mark: bytes) -> None:
+        """Keep but the end of what has been passed on, and the number of events before it."""
+        passed = b"".join(self.pieces)
+        cut = max(0, len(passed) - STREAM_TAIL_BYTES)
+        # Those that begin before it:
+        self._events += passed.count(event_mark, 0, cut + len(event_mark) - 1)
+        self.pieces = [passed[cut:]]
+        self.forgotten_bytes += cut
+
+    def count_events(self, event_mark: bytes) -> int:
+        """Return how many events of a stream have come."""
+        return self._events + b"".join(self.pieces).count(event_mark)
+
+    def ends_a_line(self) -> bool:
+        return b"".join(self.pieces[-1:]).endswith(b"\n")
+
+    def makes_sense(self, call: InferenceCall) -> bool:
+        """Say whether a whole one is neither empty nor, if it should be JSON, something else."""
+        if self.pieces if self.is_stream else is_json(self.pieces):
+            return True
+        return call.route in call.family.media_routes  # a transcript may be plain text
 
 
 # -- tokens

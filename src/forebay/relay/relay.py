@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from forebay.core import Arrived, Event
     from forebay.nodes.backend import Backend
     from forebay.nodes.registry import Nodes
+    from forebay.relay.attempt import Attempt
     from forebay.relay.call import InferenceCall, Sink
     from forebay.relay.reservation import Holder
     from forebay.settings import QueueSettings, RetrySettings
@@ -93,10 +94,12 @@ class Relay:
         self._expired_now = 0  # told in this turn
         self._idle: asyncio.Event | None = None  # while someone waits for the end
         self.keepalive = Deadlines(queue.keepalive_seconds, self._ask_about, clock)
-        late = guarded(first_byte_is_late)
-        self.first_bytes = Deadlines(queue.first_byte_seconds, late, clock)
-        self.runs = Deadlines(queue.run_seconds, guarded(end_is_late), clock)
-        self.gaps = StreamGaps(queue.chunk_gap_seconds, guarded(chunk_is_late), clock)
+        no_byte = late("first_byte_timeout", "the node did not begin to answer in time")
+        self.first_bytes = Deadlines(queue.first_byte_seconds, no_byte, clock)
+        no_end = late("run_timeout", "the node did not finish its answer in time")
+        self.runs = Deadlines(queue.run_seconds, no_end, clock)
+        silent = late("chunk_timeout", "the node went silent in the middle of its answer")
+        self.gaps = StreamGaps(queue.chunk_gap_seconds, silent, clock)
         self._budget = RetryBudget(retry.budget)
         self._asked: dict[str, list[Callable[[Describe], None]]] = {}
         self._watchers: list[Callable[[Snapshot], None]] = []
@@ -235,21 +238,12 @@ class Relay:
             backend.busy(model)
             self.post(NodeRested(backend.slots_of(model), busy_s(retry_after)))
 
-    def stop_clocks(self, exchange: Exchange) -> None:
-        self.runs.discard(exchange)
-        if exchange.stream_limits:
-            self.gaps.discard(exchange)
-            self.first_bytes.discard(exchange)
-
     def forget(self, exchange: Exchange, outcome: str) -> None:
         """Let an exchange go: it has ended, or has no outcome yet and will come again."""
         self.exchanges.pop(exchange.id, None)
         if self._asked:
             self._asked.pop(exchange.id, None)
-        self.runs.discard(exchange)
-        if exchange.stream_limits:
-            self.gaps.discard(exchange)
-            self.first_bytes.discard(exchange)
+        if exchange.call.arrival.stream:
             self.keepalive.discard(exchange)
         if not outcome:
             return
@@ -291,7 +285,7 @@ class Relay:
             return
         exchange = self.exchanges.get(action.id)
         if exchange is not None:
-            exchange.answer_is_lost()
+            exchange.is_lost()
         elif (reservation := self.reservations.get(action.id)) is not None:
             reservation.give_up()
 
@@ -379,33 +373,17 @@ class Relay:
         self.inspect(exchange.id, exchange.describe)
 
 
-def first_byte_is_late(exchange: Exchange) -> None:
-    """Give up on a stream that does not begin."""
-    exchange.time_out("first_byte_timeout", "the node did not begin to answer in time")
+def late(code: str, message: str) -> Callable[[Attempt], None]:
+    """Return a reaction to a time limit, which ends the request in any case."""
 
-
-def chunk_is_late(exchange: Exchange) -> None:
-    """Give up on a stream that has gone silent, unless it is we who do not listen."""
-    if not exchange.is_held_back():  # `resume` counts anew
-        exchange.time_out("chunk_timeout", "the node went silent in the middle of its answer")
-
-
-def end_is_late(exchange: Exchange) -> None:
-    """Give up on an answer that does not end."""
-    exchange.time_out("run_timeout", "the node did not finish its answer in time")
-
-
-def guarded(react: Callable[[Exchange], None]) -> Callable[[Exchange], None]:
-    """Return a reaction to a deadline which ends its exchange if it fails."""
-
-    def react_or_end(exchange: Exchange) -> None:
+    def end(attempt: Attempt) -> None:
         try:
-            react(exchange)
+            attempt.time_out(code, message)
         except Exception:
             logger.exception("ending a request that took too long failed")
-            exchange.answer_is_lost()
+            attempt.answer_is_lost()
 
-    return react_or_end
+    return end
 
 
 def _nobody(_: Event) -> None:

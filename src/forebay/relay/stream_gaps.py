@@ -1,6 +1,6 @@
 """Streams that have gone silent: one timer for all, and nothing to do for a chunk but take note.
 
-A chunk only writes the time into its exchange (`heard_s`). The timer is set for when the first of
+A chunk only writes the time into its attempt (`heard_s`). The timer is set for when the first of
 them would be late if no more came; by then most have been heard of again, and it is set anew. So
 it looks at all of them once per limit, and at most `LOOKS` times where they fall silent one by one.
 """
@@ -13,36 +13,36 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forebay.clock import TimerHandle, Timers
-    from forebay.relay.exchange import Exchange
+    from forebay.relay.attempt import Attempt
 
 LOOKS: Final = 64
 
 
 class StreamGaps:
-    """Calls `late` with every exchange in it of which nothing is heard for `limit_s`."""
+    """Calls `late` with every attempt in it of which nothing is heard for `limit_s`."""
 
-    __slots__ = ("_clock", "_exchanges", "_late", "_limit_s", "_now_s", "_timer")
+    __slots__ = ("_attempts", "_clock", "_late", "_limit_s", "_now_s", "_timer")
 
-    def __init__(self, limit_s: float, late: Callable[[Exchange], None], clock: Timers) -> None:
+    def __init__(self, limit_s: float, late: Callable[[Attempt], None], clock: Timers) -> None:
         self._limit_s = limit_s
         self._late = late
         self._clock = clock
         self._now_s = clock.monotonic_s
-        self._exchanges: dict[Exchange, None] = {}
+        self._attempts: dict[Attempt, None] = {}
         self._timer: TimerHandle | None = None
 
     def __len__(self) -> int:
-        return len(self._exchanges)
+        return len(self._attempts)
 
-    def add(self, exchange: Exchange) -> None:
+    def add(self, attempt: Attempt) -> None:
         """Watch it from now on, or anew."""
-        exchange.heard_s = now_s = self._now_s()
-        self._exchanges[exchange] = None
+        attempt.heard_s = now_s = self._now_s()
+        self._attempts[attempt] = None
         if self._timer is None and self._limit_s > 0.0:
             self._timer = self._clock.call_at(now_s + self._limit_s, self._look)
 
-    def discard(self, exchange: Exchange) -> None:
-        self._exchanges.pop(exchange, None)
+    def discard(self, attempt: Attempt) -> None:
+        self._attempts.pop(attempt, None)
 
     def change(self, limit_s: float) -> None:
         """Use another limit, for those already in too."""
@@ -52,17 +52,17 @@ class StreamGaps:
 
     def clear(self) -> None:
         """Forget all and stop the timer."""
-        self._exchanges.clear()
+        self._attempts.clear()
         self._arm(0.0)
 
     def _look(self) -> None:
         now_s, limit_s = self._now_s(), self._limit_s
-        silent = [one for one in self._exchanges if one.heard_s + limit_s <= now_s]
+        silent = [one for one in self._attempts if one.heard_s + limit_s <= now_s]
         try:
-            for exchange in silent:
-                if exchange in self._exchanges:  # the end of another may have ended it
-                    del self._exchanges[exchange]
-                    self._late(exchange)
+            for attempt in silent:
+                if attempt in self._attempts:  # the end of another may have ended it
+                    del self._attempts[attempt]
+                    self._late(attempt)
         finally:
             self._arm(now_s + limit_s / LOOKS)
 
@@ -70,6 +70,6 @@ class StreamGaps:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._exchanges and self._limit_s > 0.0:
-            first_s = min([one.heard_s for one in self._exchanges])
+        if self._attempts and self._limit_s > 0.0:
+            first_s = min([one.heard_s for one in self._attempts])
             self._timer = self._clock.call_at(max(first_s + self._limit_s, earliest_s), self._look)

@@ -90,25 +90,17 @@ def find_orphans(
 def claims_of(exchanges: Mapping[str, Exchange]) -> dict[str, Claim]:
     """Return what each exchange that runs says of itself."""
     return {
-        name: Claim(exchange.node, is_alive(exchange))
+        name: Claim(exchange.node, attempt is not None and attempt.is_alive())
         for name, exchange in exchanges.items()
         if exchange.node
+        for attempt in (exchange.attempt,)
     }
-
-
-def is_alive(exchange: Exchange) -> bool:
-    """Say whether something will call it: its connect, or its connection to the node."""
-    connection, opening, backend = exchange._connection, exchange._opening, exchange._backend
-    if exchange.ended:
-        return False
-    if opening is not None:
-        return backend is not None and opening in backend.pool.openings
-    return connection is not None and connection.carries(exchange)
 
 
 def connections_in_use(exchanges: Mapping[str, Exchange]) -> int:
     """Return how many of them have a connection to their node."""
-    return sum(exchange._connection is not None for exchange in exchanges.values())
+    attempts = (exchange.attempt for exchange in exchanges.values())
+    return sum(attempt is not None and attempt.connection is not None for attempt in attempts)
 
 
 class Watchdog:

@@ -100,7 +100,7 @@ async def test_fault_4_cancelled_in_the_instant_of_the_grant_the_slot_goes_to_th
     def cancelled_at_once(*_: object) -> None:
         desk.cancel()
 
-    exchange._sink.starts = cancelled_at_once  # type: ignore[method-assign, assignment]
+    exchange.sink.starts = cancelled_at_once  # type: ignore[method-assign, assignment]
     await running.answer({"choices": []})
     call = await node.next_call()
     assert "stream" not in call.json  # it is the plain request that was behind it

@@ -44,7 +44,7 @@ async def stalled(rig: FaultRig, node: FakeNode) -> tuple[RawClient, Call, list[
     pouring = asyncio.ensure_future(pour(call, sent))
     (exchange,) = rig.gateway.parts.relay.exchanges.values()
     seen = -1
-    while seen != len(sent) or not exchange.is_held_back():
+    while seen != len(sent) or not exchange.paused:
         seen = len(sent)
         await call.blocked()
         for _ in range(20):

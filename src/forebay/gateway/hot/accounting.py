@@ -99,9 +99,10 @@ class Accounting(Observer):
             ends = self._last = self._ends_of(route, priority, outcome)
         ends.count += 1
         ends.waits.add(exchange.waited_s)
-        if exchange.first_byte_s:
-            self.first_bytes.add(exchange.first_byte_s - exchange.started_s)
-            self.runs.add(now_s - exchange.started_s)
+        attempt = exchange.attempt
+        if attempt is not None and attempt.first_byte_s:
+            self.first_bytes.add(attempt.first_byte_s - attempt.started_s)
+            self.runs.add(now_s - attempt.started_s)
         if exchange.predicted_s is not None:
             self.estimate_errors.add(abs(exchange.waited_s - exchange.predicted_s))
         if exchange.output_tokens > 0:

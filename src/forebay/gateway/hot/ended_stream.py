@@ -41,6 +41,7 @@ class EndedStream:
 
     def note(self, exchange: Exchange, route: str, outcome: str, now_s: float) -> None:
         """Take one ended request; no text of it is kept."""
+        attempt = exchange.attempt
         self._add(
             EndedRequest(
                 route,
@@ -52,10 +53,10 @@ class EndedStream:
                 exchange.node,
                 exchange.status,
                 exchange.queued,
-                exchange.attempt,
+                exchange.attempts,
                 exchange.waited_s,
-                exchange.started_s,
-                exchange.first_byte_s,
+                0.0 if attempt is None else attempt.started_s,
+                0.0 if attempt is None else attempt.first_byte_s,
                 exchange.prompt_tokens,
                 exchange.output_tokens,
                 exchange.answer_bytes,

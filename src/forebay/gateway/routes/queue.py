@@ -195,8 +195,9 @@ def _not_found() -> HttpError:
 
 def _shown(exchange: Exchange, seen: Describe, now_s: float) -> dict[str, object]:
     timeline = exchange.timeline or [(exchange.arrived_s, "arrived")]
-    if exchange.timeline is None and exchange.node:
-        timeline.append((exchange.started_s, f"started on {exchange.node}"))
+    attempt = exchange.attempt
+    if exchange.timeline is None and attempt is not None:
+        timeline.append((attempt.started_s, f"started on {exchange.node}"))
     return {
         "id": exchange.id,
         "state": seen.state,

@@ -230,7 +230,7 @@ class RequestList:
             estimated_wait_seconds=None,
             waited_seconds=round(waited_s, 3),
             node=exchange.node or None,
-            attempt=exchange.attempt,
+            attempt=exchange.attempts,
             reason=None,
             reason_code=None,
             prompt_tokens=arrival.prompt_tokens,
