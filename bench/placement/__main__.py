@@ -2,10 +2,15 @@
 
     python -m bench.placement --part speed [--threads 8,2] [--loads 0.1,0.5] [--seconds 20]
     python -m bench.placement --part models [--out FILE]
+    python -m bench.placement --part slots [--engine URL] [--at-once 16] [--clients 32]
 
 *speed*: two real llama.cpp nodes with unlike numbers of threads and two slots each. *models*: two
 simulated nodes with two slots that wait in a line of their own (`ollama_like.py`) and load a model
-in two seconds; each has both models and keeps one in memory. In front of them, in turn: Forebay,
+in two seconds; each has both models and keeps one in memory. *slots*: how many requests at once
+Forebay finds for one engine that does not say, against fixed numbers, with all clients always
+asking; the engine is llama.cpp with so many slots, or what answers at URL.
+
+In front of the nodes, in turn (*speed*, *models*): Forebay,
 HAProxy (`balance leastconn`, `maxconn` as many as slots), and with *speed* Forebay in front of the
 first node alone.
 
@@ -40,7 +45,7 @@ from bench.placement.load import (
     rate,
 )
 from bench.placement.ollama_like import OllamaLike
-from bench.prefix.__main__ import in_front, llama_cpp
+from bench.prefix.__main__ import in_front, llama_cpp, served
 from bench.prefix.load import WORDS
 from forebay.nodes.sim.engine import SimOptions
 from harness.tiny_model import Size, write_tiny_model
@@ -48,19 +53,30 @@ from harness.tiny_model import Size, write_tiny_model
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
+    from harness.fleet.program import Program
+
 SLOTS = 2
 SIZE = Size(layers=8, width=512, hidden=1408, heads=8)
 SIM = SimOptions(
     models=("a", "b"), slots=SLOTS, ttft_s=0.05, tokens_per_second=128.0, load_s=2.0
 )  # fmt: skip
-LOADS = {"speed": "0.1,0.3,0.5,0.7,0.9", "models": "0.1,0.3,0.5"}
+LOADS = {"speed": "0.1,0.3,0.5,0.7,0.9", "models": "0.1,0.3,0.5", "slots": "1"}
+FIXED = (1, 2, 4, 8, 16, 32, 64)
 PAYLOADS = {
     "speed": "llama.cpp, random Llama of 26 million parameters (F32); 20-120 tokens in, 32-96 out",
     "models": "simulated, models a and b, loads of 2 s; an answer takes 0.5 s; half want each",
+    "slots": "20-120 tokens in, 32-96 out; every client asks again at once",
 }
 LEARNED_SHARE = 0.25
 """Of a cell's length, before it, for learning."""
 START_S = 30.0
+ONE_NODE = """
+[[nodes]]
+name = "n0"
+url = "{url}"
+kind = "openai-compatible"
+slots = {slots}
+"""
 NO_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=0)
 
 Sides = dict[str, tuple[str, list[str]]]
@@ -74,14 +90,23 @@ async def running(
     """Run what is in front; yield its address once it answers."""
     with tempfile.TemporaryDirectory() as folder:
         program, url = in_front(Path(folder), nodes, SLOTS)[program_name]
-        program.start()
-        try:
-            async with asyncio.timeout(START_S):
-                while not await answers(client, url, model):  # noqa: ASYNC110 - it sets no event
-                    await asyncio.sleep(0.05)
+        async with ready(program, url, client, model):
             yield url
-        finally:
-            await program.stop()
+
+
+@contextlib.asynccontextmanager
+async def ready(
+    program: Program, url: str, client: httpx.AsyncClient, model: str
+) -> AsyncIterator[None]:
+    """Run a program until the end of the block, which begins when a request is answered."""
+    program.start()
+    try:
+        async with asyncio.timeout(START_S):
+            while not await answers(client, url, model):  # noqa: ASYNC110 - it sets no event
+                await asyncio.sleep(0.05)
+        yield
+    finally:
+        await program.stop()
 
 
 async def answers(client: httpx.AsyncClient, url: str, model: str) -> bool:
@@ -147,6 +172,44 @@ async def models(options: argparse.Namespace) -> dict[str, Any]:
     return {"answers_per_s": per_s, "cells": cells}
 
 
+async def slots(options: argparse.Namespace) -> dict[str, Any]:
+    """Compare the number that is found with fixed ones, twice each, on one engine."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        url = options.engine
+        if url is None:
+            gguf = write_tiny_model(Path(folder) / "model.gguf", size=SIZE, words=WORDS)
+            url = stack.enter_context(llama_cpp(gguf, 0, options.at_once, options.threads[0]))
+        fixed = [number for number in FIXED if number <= options.clients]
+        cells = []
+        async with httpx.AsyncClient(timeout=WAIT_S_MAX, trust_env=False, limits=NO_LIMITS) as http:
+            for number in ("auto", *fixed, *reversed(fixed), "auto"):
+                settings = Path(folder) / "forebay.toml"
+                settings.write_text(ONE_NODE.format(url=url, slots=json.dumps(number)))
+                program, gateway = served(Path(folder), ["--config", str(settings)])
+                async with ready(program, gateway, http, options.model):
+                    learning_s = options.seconds * (3 if number == "auto" else 0.2)
+                    await rate(http, gateway, options.clients, learning_s, options.model)
+                    per_s = await rate(
+                        http, gateway, options.clients, options.seconds, options.model
+                    )
+                    (node,) = (await http.get(f"{gateway}/admin/nodes")).json()["data"]
+                cells.append({"slots": number, "ended_at": node["slots"], "answers_per_s": per_s})
+                print(cells[-1], flush=True)
+    best = max(cell["answers_per_s"] for cell in cells if cell["slots"] != "auto")
+    for cell in cells:
+        cell["of_best"] = round(cell["answers_per_s"] / best, 3)
+    return {"cells": cells}
+
+
+def print_slots(cells: list[dict[str, Any]]) -> None:
+    """Print a line for each run."""
+    for cell in cells:
+        print(
+            f"{cell['slots']!s:>5} slots, {cell['ended_at']:4d} at the end: "
+            f"{cell['answers_per_s']:8.2f} answers/s, {cell['of_best']:.0%} of the best"
+        )
+
+
 def print_table(cells: list[dict[str, Any]]) -> None:
     """Print a line for each load, and in it mean, p95, share of the first node, and changes."""
     sides = sorted({cell["side"] for cell in cells})
@@ -169,14 +232,19 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--loads")
     parser.add_argument("--threads", default="8,2")
+    parser.add_argument("--engine", help="address of the engine of --part slots")
+    parser.add_argument("--model", default="m", help="its model")
+    parser.add_argument("--at-once", type=int, default=16)
+    parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     options.loads = [float(word) for word in (options.loads or LOADS[options.part]).split(",")]
     options.threads = [int(word) for word in options.threads.split(",")]
-    print(f"{options.part}: {PAYLOADS[options.part]}; {SLOTS} slots each", flush=True)
-    found = asyncio.run({"speed": speed, "models": models}[options.part](options))
-    print_table(found["cells"])
+    each = f"{options.at_once} at once" if options.part == "slots" else f"{SLOTS} slots each"
+    print(f"{options.part}: {PAYLOADS[options.part]}; {each}", flush=True)
+    found = asyncio.run({"speed": speed, "models": models, "slots": slots}[options.part](options))
+    (print_slots if options.part == "slots" else print_table)(found["cells"])
     if options.out is not None:
         about = {"part": options.part, "payload": PAYLOADS[options.part], "slots": SLOTS}
         about |= {"seconds": options.seconds, "seed": options.seed}

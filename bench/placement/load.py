@@ -88,10 +88,12 @@ async def offer(
     return answers
 
 
-async def rate(client: httpx.AsyncClient, url: str, slots: int, seconds: float) -> float:
+async def rate(
+    client: httpx.AsyncClient, url: str, slots: int, seconds: float, model: str = "m"
+) -> float:
     """Keep every slot of a node busy; return its answers a second."""
     begun_s, done = time.perf_counter(), 0
-    requests = arrivals(0, 1.0, 1000.0, ("m",))
+    requests = arrivals(0, 1.0, 20000.0, (model,))
 
     async def keep_busy(number: int) -> None:
         nonlocal done

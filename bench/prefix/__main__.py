@@ -88,24 +88,28 @@ def llama_cpp(gguf: Path, cache_mib: int, slots: int = SLOTS, threads: int = 1) 
 
 def in_front(folder: Path, nodes: list[str], slots: int = SLOTS) -> dict[str, tuple[Program, str]]:
     """Return what is in front of the nodes, and where it listens."""
-    ports = [free_port(), free_port()]
-    words = [COMMAND, "serve", "--port", str(ports[0])]
-    for url in nodes:
-        words += ["--node", url]
-    words += ["--set", f"jobs.database=sqlite:///{folder}/jobs.db"]
+    port = free_port()
     servers = [
         f"    server n{number} {url.removeprefix('http://')} maxconn {slots}"
         for number, url in enumerate(nodes)
     ]
     file = folder / "haproxy.cfg"
-    file.write_text(HAPROXY.format(port=ports[1], servers="\n".join(servers)))
+    file.write_text(HAPROXY.format(port=port, servers="\n".join(servers)))
     return {
-        "forebay": (Program("forebay", words, folder), f"http://127.0.0.1:{ports[0]}"),
+        "forebay": served(folder, [word for url in nodes for word in ("--node", url)]),
         "haproxy": (
             Program("haproxy", [haproxy_binary(), "-db", "-f", str(file)], folder),
-            f"http://127.0.0.1:{ports[1]}",
+            f"http://127.0.0.1:{port}",
         ),
     }
+
+
+def served(folder: Path, words: list[str]) -> tuple[Program, str]:
+    """Return a gateway that is started with these words, and where it listens."""
+    port = free_port()
+    words = [COMMAND, "serve", "--port", str(port), *words]
+    words += ["--set", f"jobs.database=sqlite:///{folder}/jobs.db"]
+    return Program("forebay", words, folder), f"http://127.0.0.1:{port}"
 
 
 async def measure(
