@@ -276,14 +276,6 @@ def test_the_example_of_the_scheduler_does_what_it_says() -> None:
     assert claims >= 4
 
 
-def test_the_example_of_the_simulation_page_runs() -> None:
-    (block,) = python_blocks("docs/simulation.md")
-    shown: list[object] = []
-    names: dict[str, object] = {"print": lambda *what, **_: shown.append(what)}
-    exec(block.replace("duration_s=3600.0", "duration_s=60.0"), names)
-    assert len(shown) == 3
-
-
 @pytest.fixture
 async def gateway() -> AsyncIterator[Gateway]:
     """A gateway as the quickstart starts one, but with a simulated model of the same name."""

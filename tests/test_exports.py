@@ -28,7 +28,6 @@ PACKAGES = (
     "forebay.sdk",
     "forebay.settings",
     "forebay.testing",
-    "forebay.testing.simulation",
 )
 
 

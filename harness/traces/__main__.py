@@ -69,8 +69,7 @@ def play(job: Job) -> tuple[Job, Verdict]:
     """Replay one trace and judge it."""
     calls = read_trace(job.directory, job.trace, job.seed)
     replay = Replay(calls, job.load, job.fairness, TROUBLES[job.trouble], seed=job.seed)
-    promises = replay.run()
-    return job, judge(promises, replay.span_s, max(replay.waited_s.values()))
+    return job, judge(replay.run())
 
 
 def allowance(job: Job) -> float:

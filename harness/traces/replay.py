@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from math import inf
 from random import Random
 from statistics import median
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from forebay.core import (
-    Arrived,
-    Cancelled,
-    Finished,
-    NodeChanged,
-    Options,
-    Returned,
-    Route,
-    Scheduler,
-    Wait,
-)
+from forebay.core import Arrived, Options
+from forebay.testing.simulation.playing import Simulation
+from forebay.testing.simulation.scenario import NodePlan, Outage, Recorded, Scenario
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from forebay.core import Action
+    from forebay.testing.simulation.report import RequestRecord
     from harness.traces.calls import Call
 
 Fairness: TypeAlias = Literal["fifo", "round_robin", "tokens"]
@@ -35,6 +27,8 @@ SHORT_S = 1.0
 """Waits up to this are not judged: nobody looks at a promise so short."""
 NEAR_S = 2.0
 AFTER_LOSS_S = 60.0
+PATIENCE_S = 60.0
+"""Of callers that leave, on average."""
 
 
 class Trouble(NamedTuple):
@@ -81,125 +75,102 @@ def service_s(call: Call) -> float:
     return 0.02 + 0.0002 * call.prompt_tokens + 0.015 * call.output_tokens
 
 
-class Replay:
-    """Slots are fixed and service times scaled, so that the load is exactly what was asked for."""
+class Replayed(NamedTuple):
+    """What became of a trace."""
 
-    def __init__(
-        self,
-        calls: Sequence[Call],
-        load: float,
-        fairness: Fairness,
-        trouble: Trouble = QUIET,
-        slots: int = 0,
-        seed: int = 7,
-    ) -> None:
-        self.calls = calls
-        self.span_s = calls[-1].at_s
-        work_s = sum(map(service_s, calls))
-        self.slots = slots or max(SLOTS_MIN, round(work_s / self.span_s))
-        self.scale = load * self.slots * self.span_s / work_s
-        self.trouble = trouble
-        self.scheduler = Scheduler(Options(max_size=10**6, wait_s_max=1e9, fairness=fairness))
-        self.waited_s: dict[str, float] = {}
-        self.lost_at_s = self.span_s / 2 if trouble.node_lost else float("inf")
-        self.left_out: set[str] = set()
-        self._rng = Random(seed)
-        self._due: list[tuple[float, int, str, str]] = []
-        self._pushed = 0
-        self._told: dict[str, tuple[float, float | None, float | None]] = {}
-        self._running: dict[str, tuple[int, str]] = {}  # id -> number of its end, and node
-        self._tried: set[str] = set()
+    promises: list[Promise]
+    """Of those that waited and started; none of who was there when a node was lost."""
+    span_s: float
+    longest_s: float
+    """The longest wait."""
 
-    def run(self) -> list[Promise]:
-        """Play the whole trace; return the promises of those that waited and started."""
-        for number in range(NODES):
-            self._handle(self._node(f"node{number}"), 0.0)
-        if self.trouble.node_lost:
-            self._push(self.lost_at_s, "lose", LOST)
-        for number, call in enumerate(self.calls):
-            self._play_until(call.at_s)
-            self._arrive(str(number), call)
-        self._play_until(float("inf"))
-        return [
-            Promise(told_s, p50_s, p90_s, self.waited_s[name])
-            for name, (told_s, p50_s, p90_s) in self._told.items()
-            if p50_s is not None and p90_s is not None
-            if name in self.waited_s and name not in self.left_out
-        ]
 
-    def _node(self, name: str, state: Literal["online", "offline"] = "online") -> NodeChanged:
-        number = int(name[-1])
-        slots = self.slots // NODES + (number < self.slots % NODES)
-        return NodeChanged(name, slots=slots, models=(MODEL,), state=state)
+class Replay(NamedTuple):
+    """One trace, and how it is played; service times are scaled to the load that is asked for."""
 
-    def _arrive(self, name: str, call: Call) -> None:
-        priority = self.draw_priority(call)
-        if self._rng.random() < self.trouble.cancelled:
-            self._push(call.at_s + self._rng.expovariate(1.0 / 60.0), "cancel", name)
-        if self.lost_at_s <= call.at_s <= self.lost_at_s + AFTER_LOSS_S:
-            self.left_out.add(name)
-        arrived = Arrived(
-            name, MODEL, user=call.user, prompt_tokens=call.prompt_tokens, priority=priority
+    calls: Sequence[Call]
+    load: float
+    fairness: Fairness
+    trouble: Trouble = QUIET
+    slots: int = 0
+    """0 takes as many as the calls of the trace would fill."""
+    seed: int = 7
+    class_of: Callable[[Call], Priority] | None = None
+    """Says the class of each call; else it is drawn as the trouble says."""
+
+    def run(self) -> Replayed:
+        """Play the whole trace."""
+        span_s, work_s = self.calls[-1].at_s, sum(map(service_s, self.calls))
+        slots = self.slots or max(SLOTS_MIN, round(work_s / span_s))
+        scale = self.load * slots * span_s / work_s
+        nodes = tuple(
+            NodePlan(
+                f"node{number}",
+                slots // NODES + (number < slots % NODES),
+                (MODEL,),
+                fail_before_rate=self.trouble.retried,
+                first_byte_share=1.0,
+            )
+            for number in range(NODES)
         )
-        self._handle(arrived, call.at_s)
+        lost_s = span_s / 2 if self.trouble.node_lost else inf
+        scenario = Scenario(
+            nodes,
+            (),
+            Options(max_size=10**6, wait_s_max=1e9, fairness=self.fairness),
+            duration_s=inf,
+            recording=self._recorded(scale),
+            disturbances=(Outage(lost_s, LOST, inf),) if self.trouble.node_lost else (),
+            probe_s=inf,
+        )
+        records = Simulation(scenario, self.seed, checked=False).run().requests
+        promises = [
+            Promise(one.arrived_s, one.p50_s, one.p90_s, one.waited_s)
+            for one in records
+            if one.p50_s is not None and one.p90_s is not None and one.waited_s is not None
+            if not _was_there(one, lost_s)
+        ]
+        return Replayed(promises, span_s, max(one.waited_s or 0.0 for one in records))
 
-    def draw_priority(self, call: Call) -> Priority:
-        """Return the class of a call."""
-        draw = self._rng.random()
+    def _recorded(self, scale: float) -> Iterator[Recorded]:
+        rng, trouble = Random(self.seed), self.trouble
+        for number, call in enumerate(self.calls):
+            priority = self._class(call, rng.random())
+            leaves = rng.random() < trouble.cancelled
+            arrived = Arrived(
+                str(number),
+                MODEL,
+                user=call.user,
+                priority=priority,
+                prompt_tokens=call.prompt_tokens,
+            )
+            yield Recorded(
+                call.at_s,
+                arrived,
+                scale * service_s(call),
+                call.output_tokens,
+                leaves_after_s=rng.expovariate(1.0 / PATIENCE_S) if leaves else None,
+                leaves_running=True,
+            )
+
+    def _class(self, call: Call, draw: float) -> Priority:
+        if self.class_of is not None:
+            return self.class_of(call)
         if draw >= 1.0 - self.trouble.low:
             return "low"
         return "high" if draw < self.trouble.high else "normal"
 
-    def _play_until(self, at_s: float) -> None:
-        while self._due and self._due[0][0] <= at_s:
-            due_s, number, kind, name = heappop(self._due)
-            if kind == "lose":
-                self._lose_node(due_s)
-            elif kind == "cancel":
-                self._running.pop(name, None)
-                self._handle(Cancelled(name), due_s)
-            elif self._running.get(name, (0, ""))[0] == number:  # not stopped meanwhile
-                del self._running[name]
-                call = self.calls[int(name)]
-                ended = Finished(
-                    name, prompt_tokens=call.prompt_tokens, output_tokens=call.output_tokens
-                )
-                self._handle(ended if kind == "finish" else Returned(name), due_s)
 
-    def _lose_node(self, now_s: float) -> None:
-        self.left_out |= self._told.keys() - self.waited_s.keys()
-        self._handle(self._node(LOST, "offline"), now_s)
-        for name in [name for name, (_, node) in self._running.items() if node == LOST]:
-            del self._running[name]
-            self._handle(Returned(name), now_s)
-
-    def _push(self, at_s: float, kind: str, name: str) -> int:
-        self._pushed += 1
-        heappush(self._due, (at_s, self._pushed, kind, name))
-        return self._pushed
-
-    def _handle(
-        self, event: Arrived | Finished | Returned | Cancelled | NodeChanged, now_s: float
-    ) -> None:
-        for action in self.scheduler.handle(event, now_s):
-            self._act(action, now_s)
-
-    def _act(self, action: Action, now_s: float) -> None:
-        if isinstance(action, Wait):
-            self._told[action.id] = (now_s, action.p50_s, action.p90_s)
-        elif isinstance(action, Route):
-            self.waited_s.setdefault(action.id, action.waited_s)
-            run_s, kind = self.scale * service_s(self.calls[int(action.id)]), "finish"
-            if action.id not in self._tried and self._rng.random() < self.trouble.retried:
-                run_s, kind = run_s * self._rng.random(), "return"
-            self._tried.add(action.id)
-            self._running[action.id] = self._push(now_s + run_s, kind, action.id), action.node
-        else:
-            raise AssertionError(f"nothing else may happen: {action}")
+def _was_there(one: RequestRecord, lost_s: float) -> bool:
+    """Say whether one waited when a node was lost, or came in the minute after."""
+    return (
+        one.arrived_s <= lost_s + AFTER_LOSS_S and one.arrived_s + (one.waited_s or 0.0) >= lost_s
+    )
 
 
-def judge(promises: Sequence[Promise], span_s: float, longest_s: float) -> Verdict:
+def judge(replayed: Replayed) -> Verdict:
     """Hold promises against what happened; thirds are of the time in which they were made."""
+    promises, span_s, longest_s = replayed
     long = [one for one in promises if one.waited_s > SHORT_S]
 
     def near(factor: float, slack_s: float = 0.0) -> float:

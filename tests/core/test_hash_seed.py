@@ -9,7 +9,7 @@ import sys
 SEEDS = (3, 11, 17, 29)
 PLAY = """
 import sys
-from forebay.testing.simulation import Simulation, random_scenario
+from forebay.testing.simulation import (Simulation, random_scenario)
 for seed in map(int, sys.argv[1:]):
     print(Simulation(random_scenario(seed), seed).run().digest)
 """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from forebay.core import Options
 from forebay.gateway.hot.access_record import AccessRecord, json_lines
 from forebay.planning.fleet import PlannedNode
-from forebay.planning.replay import Replay, ReplayPlan
+from forebay.planning.replay import ReplayPlan, replay
 from forebay.planning.traffic import TrafficRequest
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def play(
     """Replay on these nodes; on one with one slot where none is named."""
     models = tuple({one.model: None for one in requests})
     fleet = list(nodes) or [PlannedNode("n1", 1, models)]
-    return Replay(requests, ReplayPlan(fleet, Options(**options), load_s)).run()
+    return replay(requests, ReplayPlan(fleet, Options(**options), load_s))
 
 
 def waits(replayed: Replayed) -> list[float | None]:

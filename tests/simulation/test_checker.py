@@ -16,15 +16,14 @@ from forebay.core.actions import Action, Expire, Reject, Route, Wait
 from forebay.core.events import Arrived, Event, Finished, Ticked
 from forebay.core.options import KeyLimits, Options
 from forebay.core.snapshot import Snapshot
-from forebay.testing.simulation import (
+from forebay.testing.simulation import Scenario, Simulation
+from forebay.testing.simulation.scenario import (
     Backlog,
     Bursts,
     ClientPlan,
     Exponential,
     NodePlan,
     Poisson,
-    Scenario,
-    Simulation,
 )
 
 Tamper = Callable[[list[Action]], list[Action]]

@@ -12,15 +12,13 @@ from random import Random
 import pytest
 
 from forebay.core.options import Options
-from forebay.testing.simulation import (
+from forebay.testing.simulation import Report, Scenario, Simulation
+from forebay.testing.simulation.scenario import (
     Always,
     Backlog,
     ClientPlan,
     NodePlan,
     Poisson,
-    Report,
-    Scenario,
-    Simulation,
     Times,
     Uniform,
 )
@@ -75,8 +73,8 @@ def first_come_first_served(report: Report, resident: str) -> tuple[float, int]:
         start_s = max(request.arrived_s, free_s)
         waits_s.append(start_s - request.arrived_s)
         free_s = start_s + SERVICE_S
-        if request.model != resident:
-            resident, loads, free_s = request.model, loads + 1, free_s + LOAD_S
+        if request.asked.model != resident:
+            resident, loads, free_s = request.asked.model, loads + 1, free_s + LOAD_S
     return sum(waits_s) / len(waits_s), loads
 
 
@@ -85,7 +83,7 @@ def longest_waits_as_head(report: Report) -> dict[str, float]:
     by_model = defaultdict(list)
     for request in report.requests:
         waited_s = float("inf") if request.waited_s is None else request.waited_s
-        by_model[request.model].append((request.arrived_s + waited_s, request.arrived_s))
+        by_model[request.asked.model].append((request.arrived_s + waited_s, request.arrived_s))
     longest = {}
     for model, turns in by_model.items():
         before_s, waits_s = 0.0, [0.0]
@@ -113,7 +111,7 @@ def test_requests_for_three_models_in_turn_are_collated(seed: int) -> None:
     assert report.outcomes == {"served": len(report.requests)}
     assert loads > 0.9 * len(report.requests)  # in order of arrival, nearly every one swaps
     assert report.loads < loads / 3
-    assert report.users["user"].waits.mean_s < mean_s / 20
+    assert report.users["user"].wait_s_mean < mean_s / 20
     assert_nobody_waits_for_ever(report, models=3)
 
 
@@ -140,7 +138,7 @@ def test_grouping_keeps_a_node_stable_that_first_come_first_served_overloads(see
     report = Simulation(one_gpu("abcd", (client,), SWAP_WAIT_S), seed).run()
     mean_s, _ = first_come_first_served(report, "a")
     assert mean_s > 2500.0  # it grows with the length of the run: unstable
-    assert report.users["user"].waits.mean_s < 150.0
+    assert report.users["user"].wait_s_mean < 150.0
     assert_nobody_waits_for_ever(report, models=4)
 
 
@@ -160,7 +158,9 @@ def test_a_higher_class_does_not_take_the_residence_of_a_lower_one_away() -> Non
     urgent = ClientPlan("urgent", Poisson(0.04), models={"b": 1.0}, priorities={"high": 1})
     scenario = one_gpu("ab", (background, urgent), SWAP_WAIT_S, duration_s=5000.0)
     report = Simulation(scenario, seed=1).run()
-    starts = sorted((one.arrived_s + (one.waited_s or 0.0), one.model) for one in report.requests)
+    starts = sorted(
+        (one.arrived_s + (one.waited_s or 0.0), one.asked.model) for one in report.requests
+    )
     rows = ["".join(group) for _, group in groupby(model for _, model in starts)]
     turns = [len(row) for row in rows[1:-2] if row[0] == "a"]  # `a` is no more asked for in the end
     assert len(turns) > 10
@@ -202,7 +202,7 @@ def beside_a_busy_model(load_s: float, cold: str, stagger_s: float = 0.0) -> Sce
 
 
 def timeouts(report: Report, user: str) -> int:
-    mine = [one for one in report.requests if one.user == user]
+    mine = [one for one in report.requests if one.asked.user == user]
     return sum(one.outcome == "queue_timeout" for one in mine)
 
 
@@ -243,7 +243,7 @@ def test_the_rule_costs_little_against_pure_grouping() -> None:
         scenario = replace(scenario, options=options)
         reports = [Simulation(scenario, seed).run() for seed in range(2)]
         assert all(report.outcomes == {"served": len(report.requests)} for report in reports)
-        means.append(sum(report.users["user"].waits.mean_s for report in reports))
+        means.append(sum(report.users["user"].wait_s_mean for report in reports))
     assert means[0] <= 1.15 * means[1]
 
 
@@ -276,7 +276,7 @@ def test_a_lone_user_of_two_models_is_no_worse_off_than_in_order_of_arrival(
     report = Simulation(replace(scenario, nodes=(node,)), seed=0).run()
     assert report.outcomes == {"served": count}
     mean_s, last_s = first_in_first_out(depth, load_s, count)
-    assert report.users["user"].waits.mean_s <= mean_s + 1e-6
+    assert report.users["user"].wait_s_mean <= mean_s + 1e-6
     loads_s = report.loads * load_s
     assert loads_s + count * SERVICE_S <= last_s + 1e-6  # one slot, never idle: the last answer
 

@@ -1,21 +1,17 @@
 """The simulation itself: what its nodes and clients do, and what its report says."""
 
-import pytest
-
 from forebay.core.options import Options
-from forebay.testing.simulation import (
+from forebay.testing.simulation import Report, Scenario, Simulation
+from forebay.testing.simulation.scenario import (
     Always,
     Backlog,
     Bursts,
+    Changed,
     ClientPlan,
     Closing,
     NodePlan,
     Outage,
     Poisson,
-    Report,
-    Resized,
-    Scenario,
-    Simulation,
     Times,
 )
 
@@ -34,7 +30,6 @@ def test_one_slot_serves_one_after_the_other() -> None:
     report = run(ClientPlan("ann", Times((0.0, 0.0, 1.0))))
     assert starts_s(report) == [0.0, 2.0, 4.0]
     assert report.ended_s == 6.0
-    assert report.utilisation == {"gpu": 1.0}
 
 
 def test_a_cold_model_is_loaded_first_and_puts_out_the_least_recently_used() -> None:
@@ -79,7 +74,7 @@ def test_an_unseen_crash_fails_attempts_until_a_probe_finds_it() -> None:
 def test_more_slots_are_used_at_once_and_fewer_drain() -> None:
     report = run(
         ClientPlan("ann", Times((0.0,) * 8)),
-        disturbances=(Resized(1.0, "gpu", 3), Resized(2.5, "gpu", 1)),
+        disturbances=(Changed(1.0, "gpu", 3), Changed(2.5, "gpu", 1)),
     )
     assert starts_s(report)[:6] == [0.0, 1.0, 1.0, 2.0, 4.0, 6.0]
 
@@ -87,7 +82,7 @@ def test_more_slots_are_used_at_once_and_fewer_drain() -> None:
 def test_a_backlog_keeps_its_depth_until_the_end() -> None:
     report = run(ClientPlan("ann", Backlog(3)), duration_s=20.0)
     assert report.users["ann"].served == 12
-    assert report.users["ann"].waits.s_max == 4.0
+    assert report.users["ann"].wait_s_max == 4.0
 
 
 def test_clients_that_give_up_vanish_and_are_revoked_leave_nothing_behind() -> None:
@@ -106,7 +101,7 @@ def test_a_shutdown_answers_every_waiter() -> None:
     assert report.outcomes == {"served": 2, "shutting_down": 3}
 
 
-def test_the_report_counts_by_user_and_by_priority_and_reads_well() -> None:
+def test_the_report_counts_by_user_and_reads_well() -> None:
     report = run(
         ClientPlan("ann", Times((0.0, 0.0)), priorities={"high": 1}),
         ClientPlan("bob", Times((0.5,)), priorities={"low": 1}),
@@ -114,14 +109,7 @@ def test_the_report_counts_by_user_and_by_priority_and_reads_well() -> None:
     )
     assert report.outcomes == {"served": 2, "queue_full": 1}
     assert report.users["ann"].served == 2
-    assert report.users["ann"].tokens == 400
-    assert report.priorities["low"].waits.count == 0
-    assert report.goodput_per_s == pytest.approx(0.5)
+    assert (report.users["bob"].arrived, report.users["bob"].served) == (1, 0)
     text = str(report)
-    for part in ("seed 1", "2 served", "1 queue_full", "gpu 100%", "ann", "high"):
+    for part in ("seed 1", "2 served", "1 queue_full", "ann", "bob"):
         assert part in text
-
-
-def test_requests_of_the_warm_up_are_left_out() -> None:
-    report = run(ClientPlan("ann", Times((0.0, 5.0))), warmup_s=4.0)
-    assert [record.arrived_s for record in report.requests] == [5.0]

@@ -24,7 +24,7 @@ PACKAGES: Final = {
     "jobs": "How it is used: [jobs](../../jobs.md), "
     "[background work](../../tutorials/background-work.md).",
     "core": "How it works: [the scheduler](../../internals/scheduler.md).",
-    "testing": "How it is used: [simulation](../../simulation.md).",
+    "testing": "What else the tests play: [simulation](../../simulation.md).",
 }
 """The packages that users import, and where each is explained."""
 WIDTH: Final = 100

@@ -17,6 +17,8 @@ from itertools import count
 class FakeTimer:
     """What `FakeClock.call_at` returns; `cancel()` may be called more than once."""
 
+    __slots__ = ("at_s", "callback")
+
     def __init__(self, at_s: float, callback: Callable[[], object]) -> None:
         self.at_s = at_s
         self.callback: Callable[[], object] | None = callback

@@ -21,7 +21,7 @@ from forebay.load.quantities import BadPlan
 from forebay.planning.document import SimDocument, SimSource, SimVariant, encode
 from forebay.planning.fitting import Fits, fit_all, with_service_times
 from forebay.planning.fleet import parse_nodes, recorded_nodes
-from forebay.planning.replay import Replay, ReplayPlan
+from forebay.planning.replay import ReplayPlan, replay
 from forebay.planning.summary import (
     SIM_METRICS,
     replay_series,
@@ -181,7 +181,7 @@ def _replay(changes: Changes, plan: ReplayPlan, stage: Stage) -> SimVariant:
     say(f"Replaying {len(requests):,} requests: {changes.name}.")
     gc.freeze()  # what is there stays: collections then look at the replay's own only
     try:
-        replayed = Replay(requests, plan).run()
+        replayed = replay(requests, plan)
     finally:
         gc.unfreeze()
     return SimVariant(

@@ -1,19 +1,142 @@
 """A whole scenario as one frozen value: nodes, clients, disturbances, options, duration.
 
-Nothing here draws a random number or knows the scheduler's state; `Simulation` plays it.
+Random quantities are values as well: a scenario names a distribution, a seed draws from it. Service
+times of language models are long-tailed, which is why `Lognormal` is here beside the exponential of
+queueing theory. Nothing here knows the scheduler's state; `Simulation` plays it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from math import log
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 from forebay.core.options import Options
-from forebay.testing.simulation.arrivals import Arrivals, Poisson
-from forebay.testing.simulation.distributions import Always, Distribution, Exponential
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+    from random import Random
+
+    from forebay.core.events import Arrived
+
+# -- random quantities
+
+
+class Distribution(Protocol):
+    """Anything that can be drawn from."""
+
+    def draw(self, random: Random) -> float: ...
+
+
+@dataclass(frozen=True)
+class Always:
+    """The same value every time."""
+
+    value: float
+
+    def draw(self, random: Random) -> float:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Anything between two values, each as likely."""
+
+    low: float
+    high: float
+
+    def draw(self, random: Random) -> float:
+        return random.uniform(self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Exponential:
+    """Memoryless: what is left does not depend on what has passed."""
+
+    mean_value: float
+
+    def draw(self, random: Random) -> float:
+        return random.expovariate(1.0 / self.mean_value)
+
+
+@dataclass(frozen=True)
+class Lognormal:
+    """Long-tailed: given by its median and the spread `sigma` of its logarithm."""
+
+    median: float
+    sigma: float
+
+    def draw(self, random: Random) -> float:
+        return random.lognormvariate(log(self.median), self.sigma)
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """One of several values by weight: short questions and the odd long document."""
+
+    values: tuple[float, ...]
+    weights: tuple[float, ...]
+
+    def draw(self, random: Random) -> float:
+        return random.choices(self.values, self.weights)[0]
+
+
+# -- when a client sends: open processes that do not care about answers, and a closed one that does
+
+
+@dataclass(frozen=True)
+class Poisson:
+    """Independent arrivals at a steady rate."""
+
+    rate_per_s: float
+    start_s: float = 0.0
+
+    def times(self, random: Random) -> Iterator[float]:
+        at_s = self.start_s
+        while True:
+            at_s += random.expovariate(self.rate_per_s)
+            yield at_s
+
+
+@dataclass(frozen=True)
+class Bursts:
+    """`size` arrivals in the same instant, again and again: an agent that fires twenty at once."""
+
+    size: int
+    every_s: Distribution
+    start_s: float = 0.0
+
+    def times(self, random: Random) -> Iterator[float]:
+        at_s = self.start_s
+        while True:
+            for _ in range(self.size):
+                yield at_s
+            at_s += self.every_s.draw(random)
+
+
+@dataclass(frozen=True)
+class Times:
+    """Exactly these times: a recorded trace, or a test that means one moment."""
+
+    at_s: tuple[float, ...]
+
+    def times(self, random: Random) -> Iterator[float]:
+        yield from sorted(self.at_s)
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """Closed loop: always `depth` unfinished; the next comes `think_s` after one ended."""
+
+    depth: int
+    think_s: Distribution = field(default=Always(0.0))
+    start_s: float = 0.0
+
+
+Arrivals: TypeAlias = Poisson | Bursts | Times | Backlog
+
+
+# -- who takes part, and what befalls them
 
 
 @dataclass(frozen=True)
@@ -45,8 +168,12 @@ class NodePlan:
     """What is in memory at the start; only with `swaps`."""
     loaded_max: int = 1
     load_s: float = 0.0
+    tells_loads: bool = True
+    """Whether it says what it has in memory and how long a load takes; else that is guessed."""
     starts_s: float = 0.0
     """When it answers for the first time; it is configured from the start."""
+    slowness: float = 1.0
+    """Multiplies the times of recorded requests."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +221,20 @@ class ClientPlan:
     """Its requests belong to one of so many; one is not named."""
 
 
+class Recorded(NamedTuple):
+    """One request of a recording, and what becomes of it."""
+
+    at_s: float
+    arrived: Arrived
+    service_s: float
+    """How long it takes on a node of usual speed, its model being loaded."""
+    output_tokens: int
+    leaves_after_s: float | None = None
+    """Its client gives up waiting after this."""
+    leaves_running: bool = False
+    """It does so, too, when the answer is on its way."""
+
+
 @dataclass(frozen=True)
 class Outage:
     """A node leaves for a while. Offline kills what runs there; draining and loading do not."""
@@ -107,21 +248,13 @@ class Outage:
 
 
 @dataclass(frozen=True)
-class Resized:
-    """A node's slot count changes: lower drains, higher is used at once."""
+class Changed:
+    """A node has other slots (fewer drain, more are used at once) or serves other models."""
 
     at_s: float
     node: str
-    slots: int
-
-
-@dataclass(frozen=True)
-class Remodelled:
-    """A node serves other models from now on."""
-
-    at_s: float
-    node: str
-    models: tuple[str, ...]
+    slots: int | None = None
+    models: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -147,7 +280,7 @@ class Closing:
     at_s: float
 
 
-Disturbance: TypeAlias = Outage | Resized | Remodelled | Removal | Reconfigured | Closing
+Disturbance: TypeAlias = Outage | Changed | Removal | Reconfigured | Closing
 
 
 @dataclass(frozen=True)
@@ -159,13 +292,13 @@ class Scenario:
     options: Options = field(default=Options())
     duration_s: float = 60.0
     """When clients stop sending; what was accepted is still played to its end."""
-    warmup_s: float = 0.0
-    """Requests that arrive before this are left out of the report."""
+    recording: Iterable[Recorded] = ()
+    """Traffic as it was once, in order of arrival; taken as it is played, so it may be long."""
     disturbances: tuple[Disturbance, ...] = ()
     attempts_max: int = 3
     """After so many failures before the first byte the edge gives up, as the gateway does."""
     probe_s: float = 10.0
-    """Every node is probed, and reported, this often."""
+    """Every node is probed, and reported, this often; `inf` never."""
     observe_s: float = 0.0
     """The whole picture is asked for, and checked, this often; 0 only at the end."""
     tick_late_s: Distribution = field(default=Always(0.0))

@@ -14,26 +14,26 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from forebay.core.options import KeyLimits, Options
-from forebay.testing.simulation.arrivals import Arrivals, Backlog, Bursts, Poisson
-from forebay.testing.simulation.distributions import (
+from forebay.testing.simulation.scenario import (
     Always,
+    Arrivals,
+    Backlog,
+    Bursts,
+    Changed,
+    ClientPlan,
+    Closing,
     Distribution,
+    Disturbance,
     Exponential,
     Lognormal,
     Mixture,
-    Uniform,
-)
-from forebay.testing.simulation.scenario import (
-    ClientPlan,
-    Closing,
-    Disturbance,
     NodePlan,
     Outage,
+    Poisson,
     Reconfigured,
-    Remodelled,
     Removal,
-    Resized,
     Scenario,
+    Uniform,
 )
 
 if TYPE_CHECKING:
@@ -275,10 +275,10 @@ class _Draw:
             case "loading":
                 return Outage(at_s, node.name, 5.0, "loading")
             case "size":
-                return Resized(at_s, node.name, random.choice((0, 1, 2, 6)))
+                return Changed(at_s, node.name, random.choice((0, 1, 2, 6)))
             case "models":
                 models = tuple(random.sample(self.models, random.randint(1, len(self.models))))
-                return Remodelled(at_s, node.name, models)
+                return Changed(at_s, node.name, models=models)
             case _:
                 return Removal(at_s, node.name)
 
