@@ -38,22 +38,28 @@ class Holders:
         """Each user's entries as a heap: whether its stream was answered, and the newest first."""
         self.largest = 0
 
-    def add(self, entry: Entry) -> None:
-        user = entry.user
-        held = self.held.get(user, 0) + 1
-        self._move(user, held)
-        last = self._last.setdefault(user, [])
-        if len(last) > 2 * held + SWEEP_SLACK:
-            last[:] = [item for item in last if _holds(item[2], entry.queue.rank)]
-            heapify(last)
-        heappush(last, (False, -entry.seq, entry))
-
-    def remove(self, entry: Entry) -> None:
-        user = entry.user
-        held = self.held[user] - 1
-        self._move(user, held)
-        if held == 0:
-            del self._last[user]
+    def count(self, entry: Entry, change: int) -> None:
+        """Count an entry that takes a place (1), or gives it back (-1)."""
+        user, buckets = entry.user, self._buckets
+        before = self.held.get(user, 0)
+        held = before + change
+        if before:
+            del buckets[before][user]
+        if held:
+            buckets.setdefault(held, {})[user] = None
+            self.held[user] = held
+        else:
+            del self.held[user], self._last[user]
+        if before and not buckets[before]:
+            del buckets[before]
+        if held > self.largest or (before == self.largest and before not in buckets):
+            self.largest = held
+        if change > 0:
+            last = self._last.setdefault(user, [])
+            if len(last) > 2 * held + SWEEP_SLACK:
+                last[:] = [item for item in last if _holds(item[2], entry.queue.rank)]
+                heapify(last)
+            heappush(last, (False, -entry.seq, entry))
 
     def last_of_largest(self, rank: int, now_s: float) -> Entry:
         """Return who makes room of the largest holder; of several, the first to hold so many."""
@@ -67,21 +73,6 @@ class Holders:
                 heapreplace(last, (True, -entry.seq, entry))
             else:
                 return entry
-
-    def _move(self, user: User, held: int) -> None:
-        before = self.held.get(user, 0)
-        if before:
-            bucket = self._buckets[before]
-            del bucket[user]
-            if not bucket:
-                del self._buckets[before]
-        if held:
-            self._buckets.setdefault(held, {})[user] = None
-            self.held[user] = held
-        else:
-            del self.held[user]
-        if held > self.largest or (before == self.largest and before not in self._buckets):
-            self.largest = held
 
 
 def _holds(entry: Entry, rank: int) -> bool:
@@ -145,26 +136,15 @@ class Bounds:
             return None
         return entry
 
-    def add(self, entry: Entry) -> None:
+    def count(self, entry: Entry, change: int) -> None:
+        """Count a live request that begins to wait (1), or waits no more (-1)."""
         rank = entry.queue.rank
-        self.waiting += 1
-        self.by_rank[rank] += 1
-        self.bytes += entry.arrival.size_bytes
-        entry.user.waiting += 1
+        self.waiting += change
+        self.by_rank[rank] += change
+        self.bytes += change * entry.arrival.size_bytes
+        entry.user.waiting += change
         if entry.guest:
-            self.guests += 1
-            entry.queue.lane.guests += 1
+            self.guests += change
+            entry.queue.lane.guests += change
         elif self._holders is not None:
-            self._holders[rank].add(entry)
-
-    def remove(self, entry: Entry) -> None:
-        rank = entry.queue.rank
-        self.waiting -= 1
-        self.by_rank[rank] -= 1
-        self.bytes -= entry.arrival.size_bytes
-        entry.user.waiting -= 1
-        if entry.guest:
-            self.guests -= 1
-            entry.queue.lane.guests -= 1
-        elif self._holders is not None:
-            self._holders[rank].remove(entry)
+            self._holders[rank].count(entry, change)

@@ -1,8 +1,8 @@
 """What a dispatch costs its user and its class, and how that is corrected afterwards.
 
-Charged at dispatch by estimate, `input_weight * prompt + output_weight * min(limit, median)`;
-trued up when the real counts are known; kept when the request returns to its place, and given
-back whole when it ends there.
+Charged at dispatch by the estimate made on arrival, `input_weight * prompt + output_weight *
+min(limit, median)`; trued up when the real counts are known; kept when the request returns to its
+place, and given back whole when it ends there.
 """
 
 from __future__ import annotations
@@ -30,25 +30,22 @@ class Charging:
         self._weights = [options.weight_of(rank) for rank in range(len(options.priorities))]
         self.needs_cost = self._by_tokens or self._weighted
 
-    def tokens_of(self, lane: Lane, arrival: Arrived) -> float:
-        """Estimate how many tokens an arrival will take, all alike."""
-        return expected_tokens(lane, arrival, self._options)
-
-    def price(self, entry: Entry) -> float:
-        """Return what a dispatch of this entry would charge its user, before weights."""
-        return self._cost_of(entry) if self._by_tokens else self._unit
+    def set_price(self, entry: Entry) -> None:
+        """Estimate what an entry will cost in weighted tokens, and what its user will pay."""
+        if self.needs_cost:
+            options, arrival = self._options, entry.arrival
+            prompt = arrival.prompt_tokens if arrival.prompt_tokens < TOKENS_MAX else TOKENS_MAX
+            times = entry.queue.lane.times
+            output = times.output_tokens(options.output_tokens_unmeasured, arrival.output_limit)
+            entry.cost = options.input_weight * prompt + options.output_weight * output
+        entry.price = entry.cost if self._by_tokens else self._unit
 
     def charge(self, entry: Entry, node: Node) -> None:
         """Charge the start of an entry on a node: its user once, its class on every node."""
         queue = entry.queue
         if entry.charged_on is None:
             account = entry.account
-            price = self._unit
-            if self.needs_cost:
-                entry.cost = self._cost_of(entry)
-                if self._by_tokens:
-                    price = entry.cost
-            amount = entry.charged = price / account.weight
+            amount = entry.charged = entry.price / account.weight
             entry.charged_on, entry.charged_queue, entry.charged_account = node, queue, account
             start = fairness.charge(queue, account, entry, amount)
             if len(entry.user.accounts) > 1:
@@ -90,14 +87,6 @@ class Charging:
         if (node := entry.charged_on) is not None:
             queue, account = entry.charged_queue, entry.charged_account
             fairness.settle(queue, account, entry, -entry.charged, node)
-
-    def _cost_of(self, entry: Entry) -> float:
-        """Estimate what an entry will cost, in weighted tokens."""
-        options, arrival = self._options, entry.arrival
-        prompt = arrival.prompt_tokens if arrival.prompt_tokens < TOKENS_MAX else TOKENS_MAX
-        times = entry.queue.lane.times
-        output = times.output_tokens(options.output_tokens_unmeasured, arrival.output_limit)
-        return options.input_weight * prompt + options.output_weight * output
 
 
 def expected_tokens(lane: Lane, arrival: Arrived, options: Options) -> float:

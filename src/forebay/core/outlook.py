@@ -120,11 +120,11 @@ def outlook(book: Book, entry: Entry, *, youngest: bool = False) -> tuple[int, E
 
     The youngest, which has just begun to wait, is looked for at the end only.
     """
-    claim, queue, options, price = entry.claim, entry.queue, book.options, book.charging.price
+    claim, queue, options = entry.claim, entry.queue, book.options
     if claim is not None and claim.parked:
         line = claim.line
         assert line is not None
-        before, place = positions.parked_place(line, entry, options, price, youngest=youngest)
+        before, place = positions.parked_place(line, entry, options, youngest=youngest)
         wait_s = book.rates.wait_s(entry, before + (line.offer is not None), book.now_s)
         told = book.forecast.when(queue, place, book.now_s) or Estimate(0.0, 0.0, 0.0)
         return place.ahead + 1, Estimate(  # what its rate takes, or its lane if that is longer
@@ -134,5 +134,5 @@ def outlook(book: Book, entry: Entry, *, youngest: bool = False) -> tuple[int, E
     if youngest and not entry.goes_first:
         place = positions.last_place(queue, owed, entry.account, entry.arrival, options, entry)
     else:
-        place = positions.exact_place(entry, owed, options, price, book.seq)
+        place = positions.exact_place(entry, owed, options, book.seq)
     return place.ahead + 1, book.forecast.when(queue, place, book.now_s, entry)

@@ -22,7 +22,7 @@ from forebay.core.fairness import lives_in, standing
 from forebay.core.lanes import waiting_above
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from forebay.core.events import Arrived
     from forebay.core.options import Options
@@ -68,23 +68,14 @@ def last_place(
     return _place(queue, owed, mine, options, most)
 
 
-def exact_place(
-    entry: Entry,
-    owed: dict[Account, float],
-    options: Options,
-    charge: Callable[[Entry], float],
-    newest: int,
-) -> Place:
-    """Return where a waiting entry stands.
-
-    `charge` says what one costs, `newest` is the last sequence number given to anything.
-    """
+def exact_place(entry: Entry, owed: dict[Account, float], options: Options, newest: int) -> Place:
+    """Return where a waiting entry stands; `newest` is the last number given to anything."""
     queue, account = entry.queue, entry.account
     if entry.goes_first:
         ahead = retries.ahead_of(queue.returned, entry)
         return Place(ahead + _ahead_in_other_classes(queue, ahead, options))
     if account.live <= EXACT_MAX:
-        in_order = _own_in_turn(account, charge)
+        in_order = _own_in_turn(account)
         older = in_order.index(entry)
         own = sum(other.price for other in in_order[:older])
     else:
@@ -92,7 +83,7 @@ def exact_place(
         own = owed[account] * older / account.live
     tag = account.counter + own / account.weight
     if queue.waiting <= EXACT_MAX:
-        ahead = queue.returned.count + in_turn(queue, charge).index(entry)
+        ahead = queue.returned.count + in_turn(queue).index(entry)
     elif options.fairness == "fifo":
         ahead = _by_age(entry, queue.heap[0][1], newest, queue.waiting)
     else:
@@ -102,12 +93,7 @@ def exact_place(
 
 
 def parked_place(
-    line: ParkedLine,
-    entry: Entry,
-    options: Options,
-    charge: Callable[[Entry], float],
-    *,
-    youngest: bool,
+    line: ParkedLine, entry: Entry, options: Options, *, youngest: bool
 ) -> tuple[int, Place]:
     """Return how many of its line come before a parked entry, and where it stands with these.
 
@@ -117,7 +103,7 @@ def parked_place(
     if entry.goes_first:
         before = retries.ahead_of(line.returned, entry)
     elif not youngest and line.waiting <= EXACT_MAX:
-        before = line.returned.count + in_turn(line, charge).index(entry)
+        before = line.returned.count + in_turn(line).index(entry)
     ahead = entry.queue.waiting + before
     return before, Place(ahead + _ahead_in_other_classes(entry.queue, ahead, options))
 
@@ -175,23 +161,23 @@ def _backlogged(queue: FairQueue) -> Iterator[Account]:
     return (account for _, _, push, account in queue.heap if push == account.push and account.live)
 
 
-def in_turn(queue: FairQueue, charge: Callable[[Entry], float]) -> list[Entry]:
+def in_turn(queue: FairQueue) -> list[Entry]:
     """Return the live entries in the order in which they run if nothing more comes."""
     places: list[tuple[tuple[float, int], Entry]] = []
     for account in _backlogged(queue):
         weight = (account.parent or account).weight
         tag, place = account.counter, (account.counter, -1)
-        for entry in _own_in_turn(account, charge):
+        for entry in _own_in_turn(account):
             place = max(place, (tag, entry.seq))  # what is free may be older than who goes before
             places.append((place, entry))
-            tag += charge(entry) / weight
+            tag += entry.price / weight
     places.sort(key=itemgetter(0))
     return [entry for _, entry in places]
 
 
-def _own_in_turn(account: Account, charge: Callable[[Entry], float]) -> list[Entry]:
+def _own_in_turn(account: Account) -> list[Entry]:
     if account.turns is not None:
-        return in_turn(account.turns, charge)
+        return in_turn(account.turns)
     live = [item for item in account.entries if lives_in(item[1], account)]
     return [entry for _, entry in sorted(live)]
 

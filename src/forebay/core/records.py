@@ -363,7 +363,8 @@ class Entry:
         self.attempt = 0
         answered_s = arrival.answered_after_s
         self.answered_at_s = now_s + answered_s if answered_s > 0.0 else NEVER_S
-        self.cost = 0.0  # tokens, as estimated at dispatch
+        self.cost = 0.0  # tokens, as estimated on arrival
+        self.price = 0.0  # what a dispatch charges its user, times its weight
         self.charged = 0.0  # what its user's account was charged at dispatch
         self.charged_on: Node | None = None  # where; None before its first start
         self.charged_queue: WaitQueue  # the queue and account then: age may have moved it since
@@ -393,7 +394,6 @@ class Entry:
         self.guest = False  # whether it waits only for a job to end, outside the bound on waiting
         self.counted = False  # whether it is among those that had to wait
         self.promised: Estimate | None = None  # when it began to wait
-        self.price = 0.0  # what a dispatch would charge its user, as known when it began to wait
 
     def __lt__(self, other: Entry) -> bool:
         """Break a tie of two places: taken over from different cores, they may be the same."""

@@ -1,6 +1,6 @@
 """The scheduler: events in, actions out. Does no I/O and never reads a clock.
 
-Order of choice: priority class -> lane -> user -> node. `Arrivals` decides about
+Order of choice: priority class -> lane -> user -> node. `arrivals` decides about
 newcomers; everything that frees a slot asks `dispatch` for the next entry until the node is full
 or nothing fits. A node is *open* only while nothing that waits could use its free slot, so that a
 newcomer who finds an open node may go straight to it.
@@ -11,19 +11,12 @@ nothing starts after its deadline.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
-from forebay.core import events, memory, slots
+from forebay.core import arrivals, events, memory, slots
 from forebay.core.actions import Abort, Reject, SlotsChanged
-from forebay.core.arrivals import REASONS, Arrivals
 from forebay.core.dispatch import end_holds, fill, fill_open, fill_stale, release_holds
-from forebay.core.nodes import (
-    BROKEN_OFF_S,
-    NOTICE_S,
-    add_strike,
-    has_room,
-    is_excused,
-)
+from forebay.core.nodes import BROKEN_OFF_S, NOTICE_S, add_strike, has_room, is_excused
 from forebay.core.options import Options
 from forebay.core.outlook import come_again_s
 from forebay.core.placement import is_as_fast_as_any, measure
@@ -56,10 +49,7 @@ class Scheduler:
     """
 
     def __init__(
-        self,
-        options: Options | None = None,
-        first_seq: int = 0,
-        reaches: Reaches | None = None,
+        self, options: Options | None = None, first_seq: int = 0, reaches: Reaches | None = None
     ) -> None:
         """`first_seq`: one that takes over begins above all that may yet be announced to it.
 
@@ -69,8 +59,6 @@ class Scheduler:
         options = options or Options()
         _check_options(options)
         self._book = Book(options, first_seq, reaches)
-        self._arrivals = Arrivals(self._book)
-        self._handlers = self._handlers_by_event()
 
     def handle(self, event: events.Event, now_s: float) -> list[Action]:
         """Take one event; return what must be done about it, in order.
@@ -86,16 +74,16 @@ class Scheduler:
         actions: list[Action] = []
         book.actions = actions
         if now_s >= book.timers.next_s:
-            self._run_due(event)
+            _run_due(book, event)
         if type(event) is events.Arrived:  # nearly all are, and `match` asks `isinstance` for each
-            self._arrivals.decide(event)
+            arrivals.decide(book, event)
         elif type(event) is events.Finished:
-            self._finish(event)
+            _finish(book, event)
         else:
-            self._handlers[type(event)](event)
+            _HANDLERS[type(event)](book, event)
         if book.lines.stale or now_s >= book.timers.next_s:
             fill_stale(book)
-            self._run_due()
+            _run_due(book)
         return actions
 
     def next_deadline_s(self) -> float | None:
@@ -107,300 +95,287 @@ class Scheduler:
 
         Free slots of these nodes are lent, but idle. Without a better one it returns `("", 0.0)`.
         """
-        return self._arrivals.better_on_loan(arrival, nodes)
+        return arrivals.better_on_loan(self._book, arrival, nodes)
 
     def may_lend(self, name: str) -> bool:
         """Say whether slots of a node may be lent: who borrows knows of no node that is better."""
         node = self._book.cluster.nodes.get(name)
         return node is not None and is_as_fast_as_any(node)
 
-    def _handlers_by_event(self) -> dict[type, Callable[..., None]]:
-        """Return what takes each event; an arrival and an end are known without looking here."""
-        book = self._book
-        return {
-            events.Resumed: self._arrivals.resume,
-            events.Returned: self._return,
-            events.Cancelled: self._cancel,
-            events.Revoked: self._revoke,
-            events.NodeChanged: self._change_node,
-            events.NodeRested: self._rest_node,
-            events.NodeRemoved: self._remove_node,
-            events.Lent: self._lend,
-            events.OptionsChanged: self._change_options,
-            events.KeysUsed: lambda event: book.rates.note_usage(event, book.now_s),
-            events.Ticked: lambda _: None,  # what is due has run already
-            events.Inspected: self._inspect,
-            events.Observed: lambda _: book.actions.append(snapshot(book)),
-            events.Audited: lambda _: book.actions.append(audit(book)),
-            events.ShutDown: self._shut_down,
-        }
 
-    def _finish(self, event: events.Finished) -> None:
-        book = self._book
-        entry = book.entries.get(event.id)
-        if entry is None or entry.state != "running":
-            return
-        service_s = book.now_s - entry.since_s
-        if (before := entry.node) is not None and before.limit is not None:
-            _learn_slots(book, before, entry, event)
-        node, charging, tally = book.release(entry), book.charging, book.tally
-        if charging.needs_cost:
-            charging.settle(entry, node, event.prompt_tokens, event.output_tokens)
-        if entry.claim is not None:  # one that got no answer used its prompt
-            output = event.output_tokens if event.ok else max(0, event.output_tokens)
-            book.rates.settle(entry, entry.claim, (event.prompt_tokens, output), book.now_s)
-        if event.ok:
-            self._learn(entry, node, event, service_s)
-            tally.served += 1
-        else:
-            tally.failed += 1
-        if event.strike:
-            add_strike(node, entry.arrival.user, book.now_s)
-        elif event.ok and node.strikes:
-            node.strikes.pop(entry.arrival.user, None)
-        book.end(entry, "finish")
-        fill_stale(book)  # what may run elsewhere now goes before others of its key
-        fill(book, node)
+def _finish(book: Book, event: events.Finished) -> None:
+    entry = book.entries.get(event.id)
+    if entry is None or entry.state != "running":
+        return
+    service_s = book.now_s - entry.since_s
+    if (before := entry.node) is not None and before.limit is not None:
+        _learn_slots(book, before, entry, event)
+    node, charging, tally = book.release(entry), book.charging, book.tally
+    if charging.needs_cost:
+        charging.settle(entry, node, event.prompt_tokens, event.output_tokens)
+    if entry.claim is not None:  # one that got no answer used its prompt
+        output = event.output_tokens if event.ok else max(0, event.output_tokens)
+        book.rates.settle(entry, entry.claim, (event.prompt_tokens, output), book.now_s)
+    if event.ok:
+        _learn(book, entry, node, event, service_s)
+        tally.served += 1
+    else:
+        tally.failed += 1
+    if event.strike:
+        add_strike(node, entry.arrival.user, book.now_s)
+    elif event.ok and node.strikes:
+        node.strikes.pop(entry.arrival.user, None)
+    book.end(entry, "finish")
+    fill_stale(book)  # what may run elsewhere now goes before others of its key
+    fill(book, node)
 
-    def _learn(self, entry: Entry, node: Node, event: events.Finished, service_s: float) -> None:
-        """Take what a run that ended well tells of its lane and of its node."""
-        book, lane, arrival = self._book, entry.queue.lane, entry.arrival
-        has_load = node.loaded is not None and memory.has_load(node, entry)
-        if len(lane.nodes) > 1 and service_s > 0.0 and not has_load:
-            measure(node, entry, service_s, event.output_tokens, book.now_s)
-        is_first, measured_s = lane.times.mean_s() is None, service_s
-        if node.loaded is not None:  # a load is no part of it
-            measured_s = memory.end_run(node, entry, service_s, book.now_s)
-        if measured_s >= 0.0:
-            lane.times.add(measured_s, arrival.prompt_tokens)
-            book.tally.service.append(measured_s)
-            if is_first:
-                memory.learn_load(node)
-        learns = book.charging.needs_cost or book.paced or node.room is not None
-        if event.output_tokens >= 0 and (learns or entry.prefix):
-            lane.times.add_output(event.output_tokens)
-        if event.output_tokens >= 0 and entry.prefix:
-            # As estimated on arrival, like the cached ones. What a node counts is in another
-            # unit (its tokenizer's), and few streams tell it.
-            computed = max(0, arrival.prompt_tokens - entry.cached_tokens)
-            lane.prefill.add(computed, event.output_tokens, service_s)
 
-    def _cancel(self, event: events.Cancelled) -> None:
-        book = self._book
-        entry = book.entries.get(event.id)
-        if entry is None:
-            return
-        book.tally.cancelled += 1
-        if entry.state != "running":
-            book.end(entry, "cancel")
-            wait_s = come_again_s(book, entry.arrival, entry.queue.lane)
-            book.keep_number(entry.arrival, entry.seq, wait_s)
-            return
-        node = book.release(entry)
-        if not node.removed:
-            node.broken_off.append(book.now_s)
-        book.charging.settle(entry, node, event.prompt_tokens, event.output_tokens)
-        if entry.claim is not None and event.unused:
-            book.rates.refund(entry.claim, book.now_s)
-        elif entry.claim is not None:
-            used = event.prompt_tokens, max(0, event.output_tokens)
-            book.rates.settle(entry, entry.claim, used, book.now_s)
+def _learn(book: Book, entry: Entry, node: Node, event: events.Finished, service_s: float) -> None:
+    """Take what a run that ended well tells of its lane and of its node."""
+    lane, arrival = entry.queue.lane, entry.arrival
+    has_load = node.loaded is not None and memory.has_load(node, entry)
+    if len(lane.nodes) > 1 and service_s > 0.0 and not has_load:
+        measure(node, entry, service_s, event.output_tokens, book.now_s)
+    is_first, measured_s = lane.times.mean_s() is None, service_s
+    if node.loaded is not None:  # a load is no part of it
+        measured_s = memory.end_run(node, entry, service_s, book.now_s)
+    if measured_s >= 0.0:
+        lane.times.add(measured_s, arrival.prompt_tokens)
+        book.tally.service.append(measured_s)
+        if is_first:
+            memory.learn_load(node)
+    learns = book.charging.needs_cost or book.paced or node.room is not None
+    if event.output_tokens >= 0 and (learns or entry.prefix):
+        lane.times.add_output(event.output_tokens)
+    if event.output_tokens >= 0 and entry.prefix:
+        # As estimated on arrival, like the cached ones. What a node counts is in another
+        # unit (its tokenizer's), and few streams tell it.
+        computed = max(0, arrival.prompt_tokens - entry.cached_tokens)
+        lane.prefill.add(computed, event.output_tokens, service_s)
+
+
+def _cancel(book: Book, event: events.Cancelled) -> None:
+    entry = book.entries.get(event.id)
+    if entry is None:
+        return
+    book.tally.cancelled += 1
+    if entry.state != "running":
         book.end(entry, "cancel")
+        wait_s = come_again_s(book, entry.arrival, entry.queue.lane)
+        book.keep_number(entry.arrival, entry.seq, wait_s)
+        return
+    node = book.release(entry)
+    if not node.removed:
+        node.broken_off.append(book.now_s)
+    book.charging.settle(entry, node, event.prompt_tokens, event.output_tokens)
+    if entry.claim is not None and event.unused:
+        book.rates.refund(entry.claim, book.now_s)
+    elif entry.claim is not None:
+        used = event.prompt_tokens, max(0, event.output_tokens)
+        book.rates.settle(entry, entry.claim, used, book.now_s)
+    book.end(entry, "cancel")
+    fill(book, node)
+
+
+def _return(book: Book, event: events.Returned) -> None:
+    """Put an entry back into its old place, at its old age, off the node that failed it."""
+    entry = book.entries.get(event.id)
+    if entry is None or entry.state != "running":
+        return
+    if (before := entry.node) is not None and before.limit is not None:
+        _learn_slots(book, before, entry, event)
+    node = book.release(entry)
+    entry.joins_load = False
+    book.charging.refund_class(entry, node)
+    book.tally.returned += 1
+    if event.strike:
+        add_strike(node, entry.arrival.user, book.now_s)
+    if event.exclude:
+        entry.excluded |= {node.name}
+    entry.queued = True
+    book.wait(entry, "return")
+    if entry.revoked or book.stopping:
+        _reject(book, entry, entry.revoked or "shutting_down")
+    elif entry.wait_left_s <= 0.0 and not entry.arrival.job:
+        book.expire([entry])
+    else:
+        _run_with_fallback(book, entry)
+        fill_open(book, entry.queue.lane, entry)
+    fill(book, node)
+    if _is_waiting(book, entry.id) and not entry.counted:
+        entry.counted = True
+        book.tally.enqueued += 1
+
+
+def _revoke(book: Book, event: events.Revoked) -> None:
+    entry = book.entries.get(event.id)
+    if entry is None:
+        return
+    if entry.state == "running":
+        entry.revoked = event.code  # should it come back, it must not start again
+        book.actions.append(Abort(entry.id, event.code))
+    else:
+        _reject(book, entry, event.code)
+
+
+def _inspect(book: Book, event: events.Inspected) -> None:
+    entry = book.entries.get(event.id)
+    if entry is not None:
+        book.actions.append(describe(book, entry))
+
+
+def _reject(book: Book, entry: Entry, code: str) -> None:
+    """End one that waits, because others want it gone or everything stops."""
+    book.end(entry, "reject")
+    words = arrivals.REASONS.get(code)
+    reasons: tuple[str, ...] = ()
+    if words is not None:
+        if not entry.arrival.job:
+            book.tally.rejected[code] += 1
+        reasons = (words,)
+    else:
+        book.tally.cancelled += 1
+    book.actions.append(Reject(entry.id, code, reasons))
+
+
+def _run_due(book: Book, event: events.Event | None = None) -> None:
+    """Do what is due before the event is looked at, but start nothing that it takes back."""
+    if event is not None:
+        _validate(book, event)  # before anything is done that an error would lose
+    while book.now_s >= book.timers.next_s:  # a limit of zero is due as soon as it is set
+        entries, rates, nodes = book.timers.due(book.now_s)
+        book.expire([entry for entry in entries if entry.deadline_s <= book.now_s])
+        if isinstance(event, events.Cancelled) and _is_waiting(book, event.id):
+            _cancel(book, event)
+        _let_go(book, entries, rates, nodes)
+        fill_stale(book)
+
+
+def _let_go(book: Book, entries: list[Entry], rates: list[KeyRate], nodes: list[Node]) -> None:
+    """Let those be looked at again that time has changed something for."""
+    for entry in entries:
+        if entry.promotes_at_s <= book.now_s and entry.state == "waiting":
+            book.promote(entry)
+    over = [one for one in entries if one.hold and one.hold.until_s <= book.now_s]
+    end_holds(book, over)
+    for rate in rates:
+        book.rates.offer(rate, book.now_s)
+    for node in nodes:
+        if book.now_s < node.rest_until_s:
+            book.timers.set(node, node.rest_until_s)
         fill(book, node)
 
-    def _return(self, event: events.Returned) -> None:
-        """Put an entry back into its old place, at its old age, off the node that failed it."""
-        book = self._book
-        entry = book.entries.get(event.id)
-        if entry is None or entry.state != "running":
-            return
-        if (before := entry.node) is not None and before.limit is not None:
-            _learn_slots(book, before, entry, event)
-        node = book.release(entry)
-        entry.joins_load = False
-        book.charging.refund_class(entry, node)
-        book.tally.returned += 1
-        if event.strike:
-            add_strike(node, entry.arrival.user, book.now_s)
-        if event.exclude:
-            entry.excluded |= {node.name}
-        entry.queued = True
-        book.wait(entry, "return")
-        if entry.revoked or book.stopping:
-            self._reject(entry, entry.revoked or "shutting_down")
-        elif entry.wait_left_s <= 0.0 and not entry.arrival.job:
-            book.expire([entry])
-        else:
-            self._run_with_fallback(entry)
-            fill_open(book, entry.queue.lane, entry)
-        fill(book, node)
-        if self._is_waiting(entry.id) and not entry.counted:
-            entry.counted = True
-            book.tally.enqueued += 1
 
-    def _revoke(self, event: events.Revoked) -> None:
-        entry = self._book.entries.get(event.id)
-        if entry is None:
-            return
-        if entry.state == "running":
-            entry.revoked = event.code  # should it come back, it must not start again
-            self._book.actions.append(Abort(entry.id, event.code))
-        else:
-            self._reject(entry, event.code)
+def _validate(book: Book, event: events.Event) -> None:
+    """Raise for an event that is a bug of the caller."""
+    if isinstance(event, events.Arrived | events.Resumed):
+        arrival = event if isinstance(event, events.Arrived) else event.arrival
+        arrivals.validate(book, arrival)
+    elif isinstance(event, events.OptionsChanged):
+        _check_options(event.options)
+        book.check_frozen(event.options)
 
-    def _inspect(self, event: events.Inspected) -> None:
-        entry = self._book.entries.get(event.id)
-        if entry is not None:
-            self._book.actions.append(describe(self._book, self._arrivals, entry))
 
-    def _reject(self, entry: Entry, code: str) -> None:
-        """End one that waits, because others want it gone or everything stops."""
-        book = self._book
-        book.end(entry, "reject")
-        words = REASONS.get(code)
-        reasons: tuple[str, ...] = ()
-        if words is not None:
-            if not entry.arrival.job:
-                book.tally.rejected[code] += 1
-            reasons = (words,)
-        else:
-            book.tally.cancelled += 1
-        book.actions.append(Reject(entry.id, code, reasons))
+def _is_waiting(book: Book, ticket_id: str) -> bool:
+    entry = book.entries.get(ticket_id)
+    return entry is not None and entry.state != "running"
 
-    def _run_due(self, event: events.Event | None = None) -> None:
-        """Do what is due before the event is looked at, but start nothing that it takes back."""
-        book = self._book
-        if event is not None:
-            self._validate(event)  # before anything is done that an error would lose
-        while book.now_s >= book.timers.next_s:  # a limit of zero is due as soon as it is set
-            entries, rates, nodes = book.timers.due(book.now_s)
-            book.expire([entry for entry in entries if entry.deadline_s <= book.now_s])
-            if isinstance(event, events.Cancelled) and self._is_waiting(event.id):
-                self._cancel(event)
-            self._let_go(entries, rates, nodes)
-            fill_stale(book)
 
-    def _let_go(self, entries: list[Entry], rates: list[KeyRate], nodes: list[Node]) -> None:
-        """Let those be looked at again that time has changed something for."""
-        book = self._book
-        for entry in entries:
-            if entry.promotes_at_s <= book.now_s and entry.state == "waiting":
-                book.promote(entry)
-        over = [one for one in entries if one.hold and one.hold.until_s <= book.now_s]
-        end_holds(book, over)
-        for rate in rates:
-            book.rates.offer(rate, book.now_s)
-        for node in nodes:
-            if book.now_s < node.rest_until_s:
-                book.timers.set(node, node.rest_until_s)
-            fill(book, node)
+def _change_node(book: Book, event: events.NodeChanged) -> None:
+    before = book.cluster.nodes.get(event.name)
+    was_up = before is not None and before.state == "online"
+    models = before.models if before is not None else ()
+    node = book.cluster.change(event, book.now_s)
+    book.lines.short.pop(event.name, None)
+    if event.state == "online":
+        book.cluster.readmit(node)
+    if node.held:
+        release_holds(book, node)
+    _refuse_unlisted(book)
+    if before is None or (was_up, models) != (node.state == "online", node.models):
+        _run_with_fallbacks(book)
+    fill(book, node)
 
-    def _validate(self, event: events.Event) -> None:
-        """Raise for an event that is a bug of the caller."""
-        if isinstance(event, events.Arrived | events.Resumed):
-            arrival = event if isinstance(event, events.Arrived) else event.arrival
-            self._arrivals.validate(arrival)
-        elif isinstance(event, events.OptionsChanged):
-            _check_options(event.options)
-            self._book.check_frozen(event.options)
 
-    def _is_waiting(self, ticket_id: str) -> bool:
-        entry = self._book.entries.get(ticket_id)
-        return entry is not None and entry.state != "running"
-
-    def _change_node(self, event: events.NodeChanged) -> None:
-        book = self._book
-        before = book.cluster.nodes.get(event.name)
-        was_up = before is not None and before.state == "online"
-        models = before.models if before is not None else ()
-        node = book.cluster.change(event, book.now_s)
-        book.lines.short.pop(event.name, None)
-        if event.state == "online":
-            book.cluster.readmit(node)
-        if node.held:
-            release_holds(book, node)
-        self._refuse_unlisted()
-        if before is None or (was_up, models) != (node.state == "online", node.models):
-            self._run_with_fallbacks()
-        fill(book, node)
-
-    def _run_with_fallbacks(self) -> None:
-        """Let those wait for another model whose own has no node, where that is up."""
-        book = self._book
-        if any(lane.unfinished and not lane.is_up for lane in book.cluster.lanes.values()):
-            for entry in list(book.entries.values()):
-                if entry.state == "waiting":
-                    self._run_with_fallback(entry)
-
-    def _run_with_fallback(self, entry: Entry) -> None:
-        book, arrival = self._book, entry.arrival
-        if not arrival.fallbacks or entry.queue.lane.is_up:
-            return
-        arrival = self._arrivals.choose_model(arrival)
-        lane = book.cluster.lanes.get((arrival.model, arrival.family))
-        if lane is not None and lane.is_up:
-            entry.arrival = arrival
-            book.move(entry, lane.queues[entry.queue.rank])
-
-    def _remove_node(self, event: events.NodeRemoved) -> None:
-        node = self._book.cluster.remove(event.name)
-        self._book.lines.short.pop(event.name, None)
-        if node is not None and node.held:
-            release_holds(self._book, node)
-        self._refuse_unlisted()
-        self._run_with_fallbacks()
-
-    def _refuse_unlisted(self) -> None:
-        """End those who waited for what a node might have, once all have said what they have."""
-        book = self._book
-        unlisted = book.cluster.unlisted.values()
-        if not unlisted or book.cluster.unreported:
-            return
-        waiting = [entry for entry in book.entries.values() if entry.queue.lane in unlisted]
-        for entry in waiting:
+def _run_with_fallbacks(book: Book) -> None:
+    """Let those wait for another model whose own has no node, where that is up."""
+    if any(lane.unfinished and not lane.is_up for lane in book.cluster.lanes.values()):
+        for entry in list(book.entries.values()):
             if entry.state == "waiting":
-                self._reject(entry, self._arrivals.unknown(entry.arrival.model))
+                _run_with_fallback(book, entry)
 
-    def _rest_node(self, event: events.NodeRested) -> None:
-        book = self._book
-        node = book.cluster.nodes.get(event.name)
-        if node is None:
-            return
-        if event.waiting:
-            _note_waiting(book, node, event.waiting)
-            return
-        rest_s = event.rest_s
-        if is_excused(node.broken_off, book.now_s):  # it may not have noticed the end yet
-            if rest_s <= BROKEN_OFF_S:
-                rest_s = min(rest_s, NOTICE_S)
-        elif _lower_slots(book, node):
+
+def _run_with_fallback(book: Book, entry: Entry) -> None:
+    arrival = entry.arrival
+    if not arrival.fallbacks or entry.queue.lane.is_up:
+        return
+    arrival = arrivals.choose_model(book, arrival)
+    lane = book.cluster.lanes.get((arrival.model, arrival.family))
+    if lane is not None and lane.is_up:
+        entry.arrival = arrival
+        book.move(entry, lane.queues[entry.queue.rank])
+
+
+def _remove_node(book: Book, event: events.NodeRemoved) -> None:
+    node = book.cluster.remove(event.name)
+    book.lines.short.pop(event.name, None)
+    if node is not None and node.held:
+        release_holds(book, node)
+    _refuse_unlisted(book)
+    _run_with_fallbacks(book)
+
+
+def _refuse_unlisted(book: Book) -> None:
+    """End those who waited for what a node might have, once all have said what they have."""
+    unlisted = book.cluster.unlisted.values()
+    if not unlisted or book.cluster.unreported:
+        return
+    waiting = [entry for entry in book.entries.values() if entry.queue.lane in unlisted]
+    for entry in waiting:
+        if entry.state == "waiting":
+            _reject(book, entry, arrivals.unknown(book, entry.arrival.model))
+
+
+def _rest_node(book: Book, event: events.NodeRested) -> None:
+    node = book.cluster.nodes.get(event.name)
+    if node is None:
+        return
+    if event.waiting:
+        _note_waiting(book, node, event.waiting)
+        return
+    rest_s = event.rest_s
+    if is_excused(node.broken_off, book.now_s):  # it may not have noticed the end yet
+        if rest_s <= BROKEN_OFF_S:
             rest_s = min(rest_s, NOTICE_S)
-        node.rest_until_s = max(node.rest_until_s, book.now_s + rest_s)
+    elif _lower_slots(book, node):
+        rest_s = min(rest_s, NOTICE_S)
+    node.rest_until_s = max(node.rest_until_s, book.now_s + rest_s)
+    book.cluster.open.pop(node.name, None)
+    book.timers.set(node, min(node.wake_s, node.rest_until_s))
+    if node.held:
+        release_holds(book, node)
+
+
+def _lend(book: Book, event: events.Lent) -> None:
+    node = book.cluster.known(event.name)
+    if node is None:
+        return
+    node.lent = max(0, node.lent + event.change)
+    if node.removed or has_room(node):
+        fill(book, node)
+    else:
         book.cluster.open.pop(node.name, None)
-        book.timers.set(node, min(node.wake_s, node.rest_until_s))
-        if node.held:
-            release_holds(book, node)
 
-    def _lend(self, event: events.Lent) -> None:
-        book = self._book
-        node = book.cluster.known(event.name)
-        if node is None:
-            return
-        node.lent = max(0, node.lent + event.change)
-        if node.removed or has_room(node):
-            fill(book, node)
-        else:
-            book.cluster.open.pop(node.name, None)
 
-    def _change_options(self, event: events.OptionsChanged) -> None:
-        self._validate(event)
-        self._book.change_options(event.options)
+def _change_options(book: Book, event: events.OptionsChanged) -> None:
+    _validate(book, event)
+    book.change_options(event.options)
 
-    def _shut_down(self, _event: events.ShutDown) -> None:
-        book = self._book
-        book.stopping = True
-        for entry in [e for e in book.entries.values() if e.state == "waiting"]:
-            self._reject(entry, "shutting_down")
+
+def _shut_down(book: Book, _event: events.ShutDown) -> None:
+    book.stopping = True
+    for entry in [e for e in book.entries.values() if e.state == "waiting"]:
+        _reject(book, entry, "shutting_down")
 
 
 def _learn_slots(
@@ -445,3 +420,23 @@ def _tell_slots(book: Book, node: Node, limit: Limit) -> None:
 def _check_options(options: Options) -> None:
     if problems := options.problems():
         raise NotAllowed("; ".join(problems))
+
+
+_HANDLERS: Final[dict[type, Callable[[Book, Any], None]]] = {
+    events.Resumed: arrivals.resume,
+    events.Returned: _return,
+    events.Cancelled: _cancel,
+    events.Revoked: _revoke,
+    events.NodeChanged: _change_node,
+    events.NodeRested: _rest_node,
+    events.NodeRemoved: _remove_node,
+    events.Lent: _lend,
+    events.OptionsChanged: _change_options,
+    events.KeysUsed: lambda book, event: book.rates.note_usage(event, book.now_s),
+    events.Ticked: lambda book, _: None,  # what is due has run already
+    events.Inspected: _inspect,
+    events.Observed: lambda book, _: book.actions.append(snapshot(book)),
+    events.Audited: lambda book, _: book.actions.append(audit(book)),
+    events.ShutDown: _shut_down,
+}
+"""What takes each event; an arrival and an end are known without looking here."""

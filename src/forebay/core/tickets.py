@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from forebay.core import memory, nodes, retries
 from forebay.core.actions import Expire, Route
 from forebay.core.bounds import Bounds
-from forebay.core.charging import Charging
+from forebay.core.charging import Charging, expected_tokens
 from forebay.core.cluster import Cluster
 from forebay.core.fairness import account_of
 from forebay.core.forecast import Forecast
@@ -93,6 +93,7 @@ class Book:
         entry = Entry(arrival, seq, user, self.now_s)
         entry.queue = queue = queue or lane.queues[self.rank_of(arrival)]
         entry.account = account_of(queue, user, arrival.weight)
+        self.charging.set_price(entry)
         lane.unfinished += 1
         entry.promotes_in_s = self.options.aging_s
         own_s, limit_s = arrival.max_wait_s, self.options.wait_s_max
@@ -106,7 +107,7 @@ class Book:
             if not gated:
                 rate.held += 1
         if rate is not None and (gated or rate.limits):
-            entry.claim = Claim(rate, self.charging.tokens_of(lane, arrival), gated)
+            entry.claim = Claim(rate, expected_tokens(lane, arrival, self.options), gated)
         return entry
 
     def arrival_number(self, arrival: Arrived) -> int:
@@ -188,7 +189,7 @@ class Book:
         if node.on_trial:
             self.cluster.count_trial(node, queue.lane.model)
         if node.room is not None:
-            node.room.start(entry.id, self.charging.tokens_of(queue.lane, entry.arrival))
+            node.room.start(entry.id, expected_tokens(queue.lane, entry.arrival, self.options))
         if len(node.leases) + node.lent >= node.slots:  # `has_room`, without the call
             self.cluster.open.pop(node.name, None)
         queue.lane.running[entry.id] = entry
@@ -225,7 +226,6 @@ class Book:
         entry.since_s, claim = self.now_s, entry.claim
         since_s, first = self.now_s, cause == "return" or entry.attempt > 0
         if not first:
-            entry.price = self.charging.price(entry)
             since_s -= entry.waited_s  # of what ran the queue was served
         elif claim is not None and not claim.charged:  # it ran in another core
             self.rates.resume(claim, runs=False)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from forebay.core.actions import Audit, Describe, Lease
+from forebay.core.arrivals import reason
 from forebay.core.lanes import waiting_in
 from forebay.core.outlook import outlook
 from forebay.core.positions import Place
@@ -15,7 +16,6 @@ from forebay.core.snapshot import LaneView, NodeView, Snapshot, mean
 from forebay.core.tickets import total_wait_s
 
 if TYPE_CHECKING:
-    from forebay.core.arrivals import Arrivals
     from forebay.core.records import Entry, Lane, Node
     from forebay.core.tickets import Book
 
@@ -24,7 +24,7 @@ LANES_MAX = 64
 """Of more, a picture shows only those with something to do: nodes may list thousands."""
 
 
-def describe(book: Book, arrivals: Arrivals, entry: Entry) -> Describe:
+def describe(book: Book, entry: Entry) -> Describe:
     """Tell everything about one ticket."""
     common = entry.id, entry.state, total_wait_s(entry, book.now_s), entry.attempt
     prompt_tokens = entry.arrival.prompt_tokens
@@ -34,7 +34,7 @@ def describe(book: Book, arrivals: Arrivals, entry: Entry) -> Describe:
     position, told = outlook(book, entry)
     header_s, p50_s, p90_s = told[:3] if told is not None else (None, None, None)
     waits = Describe(
-        *common, arrivals.reason(entry), None, position, header_s, p50_s, p90_s,
+        *common, reason(book, entry), None, position, header_s, p50_s, p90_s,
         prompt_tokens=prompt_tokens,
     )  # fmt: skip
     hold = entry.hold
