@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from forebay.core import Arrived, KeyLimits, OptionsChanged, Reject, Resumed, Route, Wait
@@ -272,8 +272,17 @@ class Count:
             assert not usable or (gated and full), f"{name} waits, but could start"
 
 
+# What came back starts from a line that is no more while others stand in a new one.
+CAME_BACK: Sequence[tuple[str, Any, Any]] = [
+    *[("job", "m1", True)] * 2, *[("prompt", "m1", True)] * 2, ("live", "m1", False),
+    ("end", 1, "back"), ("end", 1, "done"), ("live", "m2", False),
+    ("end", 0, "back"), ("end", 0, "done"), *[("job", "m1", True)] * 2,
+]  # fmt: skip
+
+
 @settings(max_examples=300, deadline=None)
 @given(STEPS)
+@example(list(CAME_BACK))
 def test_no_more_of_a_key_is_held_than_may_be_and_none_waits_where_there_is_room(
     steps: list[tuple[str, Any, Any]],
 ) -> None:

@@ -30,7 +30,7 @@ from forebay.core.gates import may_be_held
 from forebay.core.lanes import is_known, listing, waiting_in
 from forebay.core.nodes import would_open
 from forebay.core.placement import GAIN_S, Start, choose, usable
-from forebay.core.rates import charge_claim, is_full
+from forebay.core.rates import LAST, charge_claim, is_full, owed_up_to
 from forebay.core.records import NOWHERE, Claim
 from forebay.errors import InvariantBroken
 
@@ -172,12 +172,11 @@ def _is_settled_by_key(book: Book, arrival: Arrived, lane: Lane) -> bool:
         if room is not None and room.held >= cap:
             refuse(book, arrival, "user_queue_full", lane)
             return True
-    rate = book.rates.rate_of(arrival)
-    if rate is None:
+    claim, rank = book.rates.claim_of(arrival, lane, book.options), book.rank_of(arrival)
+    if claim is None:
         return False
-    queue = lane.queues[book.rank_of(arrival)]
-    tokens = expected_tokens(lane, arrival, book.options)
-    if book.rates.may_start(rate, arrival, tokens, queue, book.now_s):
+    in_line = (lane.queues[rank], claim.gated) in claim.rate.lines
+    if not in_line and book.rates.may_start(claim, (rank, LAST), book.now_s):
         return False
     _wait_or_refuse(book, arrival, lane)
     return True
@@ -186,16 +185,17 @@ def _is_settled_by_key(book: Book, arrival: Arrived, lane: Lane) -> bool:
 def _is_refused_by_rate(book: Book, arrival: Arrived, lane: Lane | None) -> bool:
     """Refuse at once what its key's rate does not let start within its wait limit.
 
-    Those of the key that wait already go first. One that may not wait at all has no time, nor
-    has one without a lane, which takes no slot and uses no tokens.
+    One that may not wait at all has no time, nor has one without a lane, which takes no slot and
+    uses no tokens.
     """
     rate = book.paced.get(arrival.key)
     if rate is None:
         return False
     tokens = 0.0 if lane is None else expected_tokens(lane, arrival, book.options)
-    wait_s = book.rates.newcomer_wait_s(rate, tokens, book.rank_of(arrival), book.now_s)
+    ahead = owed_up_to(rate, book.rank_of(arrival))  # those of its key that wait go first
+    wait_s = book.rates.bucket_wait_s(rate, tokens, book.now_s, ahead)
     may_wait = lane is not None and book.bounds.lets_wait(arrival) is None
-    limit_s = _limit_s(book, arrival) if may_wait else 0.0
+    limit_s = book.limit_s(arrival) if may_wait else 0.0
     if wait_s == 0.0 or wait_s < limit_s:  # what would start at its limit expires then
         return False
     refuse(book, arrival, "rate_limited", lane, wait_s)
@@ -305,7 +305,7 @@ def _unroutable(book: Book, arrival: Arrived, lane: Lane | None) -> RejectCode |
     reason = book.cluster.outlook(lane, book.now_s)
     if reason is None:
         return "no_node" if known or book.cluster.unreported else unknown(book, arrival.model)
-    if arrival.job or (_limit_s(book, arrival) > 0.0 and book.bounds.lets_wait(arrival) is None):
+    if arrival.job or (book.limit_s(arrival) > 0.0 and book.bounds.lets_wait(arrival) is None):
         return None
     return "no_node" if reason == "offline" else "model_loading"
 
@@ -386,7 +386,7 @@ def _find_room(book: Book, arrival: Arrived, lane: Lane) -> tuple[RejectCode | N
     code = book.bounds.refusal(arrival, user)
     if code in (None, "queue_full") and not lane.is_up and _strands_too_many(book):
         return "queue_full", None
-    if code == "queue_full" and _limit_s(book, arrival) > 0.0:
+    if code == "queue_full" and book.limit_s(arrival) > 0.0:
         victim = book.bounds.victim(arrival, book.rank_of(arrival), user, book.now_s)
         return (code if victim is None else None), victim
     if code in NEVER_WAITS and _finds_a_job(book, lane):
@@ -411,7 +411,7 @@ def _is_hopeless(book: Book, arrival: Arrived, lane: Lane) -> bool:
 
 def _is_held(book: Book, arrival: Arrived, queue: WaitQueue, node: Node) -> bool:
     """Say whether one that could start should rather wait for a better node."""
-    if _limit_s(book, arrival) <= 0.0 or not may_be_held(book, arrival, queue.rank):
+    if book.limit_s(arrival) <= 0.0 or not may_be_held(book, arrival, queue.rank):
         return False
     start = Start(book.cluster, queue, arrival, NOWHERE, book.now_s)
     if start.hold_for(node, 0.0) is None:
@@ -447,12 +447,6 @@ def _strands_too_many(book: Book) -> bool:
     lanes = book.cluster.lanes.values()
     stranded = sum(waiting_in(lane) for lane in lanes if not lane.is_up)
     return stranded >= half and any(lane.is_up for lane in lanes)
-
-
-def _limit_s(book: Book, arrival: Arrived) -> float:
-    """Return how long it may wait: who may not at all takes nobody's place."""
-    own_s, limit_s = arrival.max_wait_s, book.options.wait_s_max
-    return limit_s if own_s is None or own_s > limit_s else own_s
 
 
 def _about(seconds: float) -> str:

@@ -39,7 +39,6 @@ class Cluster:
         self.lanes: dict[tuple[str, str], Lane] = {}
         self._nodes_seen = 0
         self.open: dict[str, Node] = {}  # with a free slot that nothing waiting can use now
-        self.unlisted: dict[tuple[str, str], Lane] = {}  # of models that only these may have
         self._leaving: dict[str, Node] = {}  # removed, but not all leases are back
         self._affinities: dict[str, str] = {}  # affinity -> node, least recently used first
 
@@ -76,7 +75,8 @@ class Cluster:
 
     def unlisted_lane(self, model: str, family: str) -> Lane:
         """Return the lane of a model that no node lists, for as long as one of them may have it."""
-        lane = self.unlisted[model, family] = self.lane(model, family)
+        lane = self.lane(model, family)
+        lane.is_unlisted = True
         return lane
 
     def count_trial(self, node: Node, model: str) -> None:
@@ -173,7 +173,6 @@ class Cluster:
         """Drop a lane that no node lists, once nothing is left in it."""
         if not is_known(lane) and not lane.unfinished:
             self.lanes.pop((lane.model, lane.family), None)
-            self.unlisted.pop((lane.model, lane.family), None)
 
     def _new_node(self, name: str) -> Node:
         self._nodes_seen += 1
@@ -192,8 +191,7 @@ class Cluster:
         there.pop(node.name, None)
         here[node.name] = node
         node.lanes.setdefault(lane.model, {})[lane.family] = lane
-        if self.unlisted:
-            self.unlisted.pop((lane.model, lane.family), None)
+        lane.is_unlisted = False
         count_slots(lane)
 
     def _detach(self, node: Node, lane: Lane) -> None:

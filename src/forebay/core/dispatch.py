@@ -15,10 +15,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forebay.core import gates, nodes, shares, swaps
-from forebay.core.fairness import best, first_returned, next_for
+from forebay.core.fairness import best, next_for
 from forebay.core.memory import is_warm, victim
 from forebay.core.placement import choose
 from forebay.core.records import NEVER_S, NOWHERE
+from forebay.core.retries import first_for
 
 if TYPE_CHECKING:
     from forebay.core.records import Entry, Lane, Node, WaitQueue
@@ -221,20 +222,18 @@ def _queues_for(book: Book, node: Node, rank: int) -> list[WaitQueue]:
         queue
         for queue in book.lines.queues[rank]
         if name in queue.lane.nodes
-        and (queue.backlogged or first_returned(queue, node) is not None)
+        and (queue.backlogged or first_for(queue.returned, name) is not None)
     ]
 
 
 def _best(book: Book, node: Node, queues: list[WaitQueue]) -> Entry | None:
     """Return who of one class is next: others before those who have struck out."""
     if node.strikes and (struck := nodes.struck(node, book.now_s)):
-        others = [queue for queue in queues if next_for(queue, node, struck) is not None]
-        if others:
-            return _first(book, node, others, struck)
-    return _first(book, node, queues, NOWHERE)
+        return _first(node, queues, struck) or _first(node, queues, NOWHERE)
+    return _first(node, queues, NOWHERE)
 
 
-def _first(book: Book, node: Node, queues: list[WaitQueue], struck: frozenset[str]) -> Entry | None:
+def _first(node: Node, queues: list[WaitQueue], struck: frozenset[str]) -> Entry | None:
     if len(queues) == 1:  # nothing to compare, so nothing is placed in the node's time yet
         return next_for(queues[0], node, struck)
     chosen: Entry | None = None

@@ -23,7 +23,7 @@ one largest charge behind the clock: decision 2.
 
 **Conversations.** Those of one user take turns inside the user's: its account holds a queue of the
 same kind, with a clock of its own, and what a dispatch costs is charged at both levels. An account
-has one only once it has met two conversations; until then `lead` says where its only one stands.
+has one once it has met a conversation with a name; all that name none are one.
 Of idle conversations at most `IDLE_MAX` are remembered, and none of a user with nothing unfinished.
 
 **Laziness.** Heap items are checked when they surface: counters and heads only move up between
@@ -41,7 +41,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Final
 
 from forebay.core import retries
-from forebay.core.records import Account, Turns
+from forebay.core.records import NOWHERE, Account, Turns
 
 if TYPE_CHECKING:
     from forebay.core.records import Entry, FairQueue, Node, User, WaitQueue
@@ -72,38 +72,22 @@ def head_of(account: Account) -> Entry:
 
 
 def turn_of(account: Account, conversation: str, burst: float) -> Account:
-    """Return where a conversation stands: in its user's own account, while that has no other."""
+    """Return where a conversation of a user stands; the account has its turns from then on."""
     turns = account.turns
     if turns is None:
-        before = account.conversation
-        if before is None or (account.live == 0 and account.lead <= 0.0):
-            account.conversation = before = conversation  # nothing to remember of another one
-        if before == conversation:
-            return account
-        turns = _split(account, before, burst)
-    turn = turns.accounts.get(conversation)
-    if turn is None:
-        turn = Account(account.user, turns.clock - turns.burst, account.weight, account)
-        turns.accounts[conversation] = turn
+        turns = account.turns = Turns(burst)
+        if account.live:  # of those that name none
+            turn = turns.accounts[""] = Account(account.user, 0.0, account.weight, account)
+            turn.entries, account.entries = account.entries, []
+            turn.live, turns.backlogged = account.live, 1
+            _push(turns, turn, head_of(turn).seq)
+    known = turns.accounts.get(conversation)
+    if known is None:
+        counter = turns.clock - turns.burst
+        known = Account(account.user, counter, account.weight, account)
+        turns.accounts[conversation] = known
         _rest(turns, conversation)
-    return turn
-
-
-def _split(account: Account, conversation: str, burst: float) -> Turns:
-    """Let the conversations of a user take turns from now on; it had only this one."""
-    turns = account.turns = Turns(burst)
-    account.conversation = None
-    turn = Account(account.user, account.lead, account.weight, account)
-    turns.accounts[conversation] = turn
-    turns.charge_max = max(0.0, account.lead)
-    turn.entries, account.entries = account.entries, []
-    turn.live = account.live
-    if turn.live:
-        turns.backlogged = 1
-        _push(turns, turn, head_of(turn).seq)
-    else:
-        _rest(turns, conversation)
-    return turns
+    return known
 
 
 def _rest(turns: Turns, conversation: str) -> None:
@@ -123,24 +107,26 @@ def account_of(queue: WaitQueue, user: User, weight: float) -> Account:
     return account
 
 
-def join(queue: WaitQueue, entry: Entry) -> None:
-    """Add an entry, behind the older ones of its conversation."""
-    entry.goes_first = False
-    account, conversation = entry.account, entry.arrival.conversation
+def join(queue: WaitQueue, entry: Entry, *, first: bool) -> None:
+    """Add an entry: the `first`, which was the best once, before all that never were."""
     queue.waiting += 1
-    if account.conversation == conversation:
-        heappush(account.entries, (entry.seq, entry))
+    entry.goes_first = first
+    if first:
+        retries.add(queue.returned, entry)
     else:
+        _enter(queue, entry.account, entry)
+
+
+def _enter(queue: FairQueue, account: Account, entry: Entry) -> None:
+    """Add an entry behind the older ones of its conversation, to be found when it is next."""
+    conversation = entry.arrival.conversation
+    if account.parent is None and (conversation or account.turns is not None):
         turn = turn_of(account, conversation, queue.burst)
-        heappush(turn.entries, (entry.seq, entry))
         if (turns := account.turns) is not None:
             turns.idle.pop(conversation, None)
-            _count_in(turns, turn, entry)
-    _count_in(queue, account, entry)
-
-
-def _count_in(queue: FairQueue, account: Account, entry: Entry) -> None:
-    """Count a new entry of an account, and see to it that it is found when it is next."""
+            _enter(turns, turn, entry)
+    else:
+        heappush(account.entries, (entry.seq, entry))
     if account.live == 0:
         queue.backlogged += 1
         account.counter = standing(queue, account)
@@ -150,13 +136,6 @@ def _count_in(queue: FairQueue, account: Account, entry: Entry) -> None:
     account.live += 1
     if head_of(account) is entry:
         _push(queue, account, entry.seq)
-
-
-def rejoin(queue: WaitQueue, entry: Entry) -> None:
-    """Put an entry that was the best once back into its place, before all that never were."""
-    entry.goes_first = True
-    retries.add(queue.returned, entry)
-    queue.waiting += 1
 
 
 def best(queue: FairQueue) -> Entry | None:
@@ -186,45 +165,36 @@ def best_of_others(queue: WaitQueue, users: frozenset[str]) -> Entry | None:
     return entry
 
 
-def first_returned(queue: WaitQueue, node: Node) -> Entry | None:
-    """Return the oldest that goes first and that a node may have."""
-    return retries.first_for(queue.returned, node.name)
-
-
-def next_for(queue: WaitQueue, node: Node, but: frozenset[str]) -> Entry | None:
+def next_for(queue: WaitQueue, node: Node, but: frozenset[str] = NOWHERE) -> Entry | None:
     """Return the entry of others than some users that is next on a node, or None."""
     first = retries.first_for(queue.returned, node.name, but) if queue.returned.count else None
     return first or (best_of_others(queue, but) if but else best(queue))
 
 
-def take(queue: WaitQueue, entry: Entry) -> None:
+def leave(queue: WaitQueue, entry: Entry) -> None:
     """Take an entry out, wherever it stands: to a node, to its end, or to another queue."""
     queue.waiting -= 1
     if entry.goes_first:
         retries.remove(queue.returned, entry)
-        return
-    account, turns = entry.account, entry.account.turns
+    else:
+        _withdraw(queue, entry.account, entry)
+
+
+def _withdraw(queue: FairQueue, account: Account, entry: Entry) -> None:
+    """Take an entry out of an account; one that is not at its head is left there for dead."""
+    entries, turns = account.entries, account.turns
     if turns is not None:
-        conversation = entry.arrival.conversation
-        turn = turns.accounts[conversation]
-        while turn.entries and not lives_in(turn.entries[0][1], turn):
-            heappop(turn.entries)
-        _leave(turns, turn, entry)
+        turn = turns.accounts[entry.arrival.conversation]
+        _withdraw(turns, turn, entry)
         if turn.live == 0:
-            _rest(turns, conversation)
-    _leave(queue, account, entry)
-    if turns is not None and account.live:
-        _push(queue, account, head_of(account).seq)  # it may be older than the last one was
-
-
-def _leave(queue: FairQueue, account: Account, entry: Entry) -> None:
-    """Count one entry of an account less; one that is not at its head is left there for dead."""
+            _rest(turns, entry.arrival.conversation)
     account.live -= 1
-    entries = account.entries
     if account.live == 0:
         queue.backlogged -= 1
         entries.clear()
-    elif entries and entries[0][1] is entry:
+    elif turns is not None:
+        _push(queue, account, head_of(account).seq)  # it may be older than the last one was
+    elif entries[0][1] is entry:
         heappop(entries)
     elif len(entries) > 2 * account.live + SWEEP_SLACK:
         account.entries = [item for item in entries if lives_in(item[1], account)]
@@ -237,14 +207,10 @@ def charge(queue: FairQueue, account: Account, entry: Entry, amount: float) -> f
     Returns the counter before it, which is where the clock now is.
     """
     conversation = entry.arrival.conversation
-    if account.conversation == conversation:
-        account.lead = amount if account.lead >= 0.0 else account.lead + amount
-    elif account.parent is None:
+    if account.parent is None and (conversation or account.turns is not None):
         turn = turn_of(account, conversation, queue.burst)
-        if account.turns is None:
-            account.lead = amount
-        else:
-            charge(account.turns, turn, entry, amount)
+        if (turns := account.turns) is not None:
+            charge(turns, turn, entry, amount)
     start = account.counter
     floor = queue.clock - queue.burst
     if start < floor:
@@ -264,11 +230,8 @@ def settle(
     turns, charged = account.turns, entry.charged + amount
     if charged > queue.charge_max:
         queue.charge_max = charged
-    if turns is None:
-        account.lead += amount
-        if account.lead < -queue.burst:
-            account.lead = -queue.burst
-    elif (turn := turns.accounts.get(entry.arrival.conversation)) is not None:
+    turn = None if turns is None else turns.accounts.get(entry.arrival.conversation)
+    if turns is not None and turn is not None:
         if charged > turns.charge_max:
             turns.charge_max = charged
         correct(turns, turn, amount)

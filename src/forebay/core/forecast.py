@@ -33,7 +33,7 @@ O(log n) to observe and to ask, n being the marks; asking changes nothing.
 from __future__ import annotations
 
 from bisect import bisect_right
-from math import floor, frexp, log10
+from math import floor, frexp
 from typing import TYPE_CHECKING, Final
 
 from forebay.core.lanes import is_known, listing
@@ -72,7 +72,6 @@ LOADING_P90: Final = 1.5
 """Loads of one model take about the same each time, but a file may have left the disk's cache."""
 SWEEP_SLACK: Final = 64
 TINY: Final = 1e-9
-HUGE: Final = 1e15
 
 
 class Line:
@@ -205,7 +204,6 @@ class Forecast:
         """An entry has left its queue, has been charged, and starts."""
         queue = entry.queue
         line = self._lines[queue]
-        line.count(entry, -1)
         line.count_start(queue, entry, now_s)
         if entry.attempt == 0:
             line.note_wait(entry.waited_s)
@@ -236,8 +234,8 @@ class Forecast:
         if mine is not None and mine.since_s < now_s:
             passed_s = now_s - max(line.at_s, mine.since_s)
             raw_s -= min(passed_s, RUN_MOST * raw_s / (place.ahead + 1))
-        header_s = place.ahead * _three_digits(mean_s) / (lane.slots or 1)
-        header_s = floor(header_s * 1e6 + 0.5) / 1e6  # 10 x 1.1 is 11, not a bit more
+        usual_ms = floor(mean_s * 1e3 + 0.5)  # so that 10 x 1.1 s is 11 s, and not a bit more
+        header_s = place.ahead * usual_ms / (1e3 * (lane.slots or 1))
         return line.promise(raw_s, place.own > 0.0, header_s, queue)
 
     def last_in_lane_s(self, lane: Lane, now_s: float) -> float | None:
@@ -352,15 +350,3 @@ def _until_loaded(lane: Lane, ahead: int, now_s: float) -> Estimate | None:
         return None
     wait_s = max(0.0, at_s - now_s) + ahead / slots * (lane.times.mean_s() or 0.0)
     return Estimate(wait_s, wait_s, wait_s * LOADING_P90)  # teaches nothing about service
-
-
-def _three_digits(value: float) -> float:
-    """Return a number to three significant digits; formatting it takes twenty times as long.
-
-    >>> [_three_digits(value) for value in (0.0, 0.0012345, 10.0004, 999.6, 12345.0)]
-    [0.0, 0.00123, 10.0, 1000.0, 12300.0]
-    """
-    if not TINY < value < HUGE:
-        return 0.0 if value <= TINY else value
-    scale: float = 10.0 ** (2 - floor(log10(value)))
-    return floor(value * scale + 0.5) / scale

@@ -23,27 +23,20 @@ class Lines:
     def join(self, entry: Entry, since_s: float, now_s: float, *, first: bool) -> None:
         """Put an entry into its queue that has waited since then; the `first` before all others."""
         queue = entry.queue
-        if first:
-            fairness.rejoin(queue, entry)
-        else:
-            fairness.join(queue, entry)
+        fairness.join(queue, entry, first=first)
         if queue.waiting == 1:
             self.queues[queue.rank][queue] = None
             queue.unserved_since_s = since_s
         self.forecast.joined(entry, now_s)
 
     def leave(self, entry: Entry) -> None:
-        """Take an entry out of its queue that does not start now."""
-        self.take(entry)
-        self.forecast.left(entry)
-
-    def take(self, entry: Entry) -> None:
         """Take an entry out of its queue, and look again at nodes that drained for that one.
 
         And at those that had no memory for it: it may have kept others waiting.
         """
         queue = entry.queue
-        fairness.take(queue, entry)
+        fairness.leave(queue, entry)
+        self.forecast.left(entry)
         if queue.waiting == 0:
             self.queues[queue.rank].pop(queue, None)
         if queue.backlogged == 0:

@@ -195,11 +195,11 @@ def _own_ahead(
     `cost` is what all others of its user do, and `joined` whether it stands among them already.
     """
     live, turns = account.live - joined, account.turns
-    if live == 0 or (turns is None and account.conversation == conversation):
+    if live == 0 or (turns is None and not conversation):
         return live, cost if live else 0.0
     each = cost / live
     if turns is None:
-        older = _passed(-queue.burst - account.lead, live, each / account.weight)
+        older = _passed(-queue.burst, live, each / account.weight)
         return older, older * each
     mine = turns.accounts.get(conversation)
     older = mine.live - joined if mine is not None else 0

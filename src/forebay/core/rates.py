@@ -41,15 +41,17 @@ from typing import TYPE_CHECKING, Final
 from forebay.core import fairness, retries
 from forebay.core.actions import RateStatus
 from forebay.core.buckets import ROUNDING
+from forebay.core.charging import expected_tokens
 from forebay.core.options import KeyLimits
-from forebay.core.records import NEVER_S, Account, KeyRate, ParkedLine
+from forebay.core.records import NEVER_S, Account, Claim, KeyRate, ParkedLine
 from forebay.core.service_times import TOKENS_MAX
 
 if TYPE_CHECKING:
     from forebay.core.cluster import Cluster
     from forebay.core.events import Arrived, KeysUsed
     from forebay.core.lines import Lines
-    from forebay.core.records import Claim, Entry, User, WaitQueue
+    from forebay.core.options import Options
+    from forebay.core.records import Entry, Lane, User
     from forebay.core.tally import Tally
     from forebay.core.timers import TimerQueue
 
@@ -133,6 +135,8 @@ class Rates:
         room = self.keys.get(arrival.key) or self._new(arrival.key)
         room.running_max = arrival.key_running_max
         room.tickets += 1
+        if not is_gated(arrival):
+            room.held += 1
         return room
 
     def exit(self, entry: Entry, room: KeyRate, now_s: float) -> None:
@@ -146,23 +150,23 @@ class Rates:
 
     # -- what the rest of the core asks
 
-    def rate_of(self, arrival: Arrived) -> KeyRate | None:
-        """Return what may keep a newcomer from starting: its key's rate, or its cap."""
-        rate = self.keys.get(arrival.key)
-        return rate if rate is not None and (rate.limits or is_gated(arrival)) else None
+    def claim_of(self, arrival: Arrived, lane: Lane, options: Options) -> Claim | None:
+        """Return what an arrival takes of what may delay it: its key's rate, or its cap."""
+        rate, gated = self.keys.get(arrival.key), is_gated(arrival)
+        if rate is None or not (gated or rate.limits):
+            return None
+        return Claim(rate, expected_tokens(lane, arrival, options), gated)
 
-    def may_start(
-        self, rate: KeyRate, arrival: Arrived, tokens: float, queue: WaitQueue, now_s: float
-    ) -> bool:
-        """Say whether a newcomer is within its key's limits, and none of the key goes before it."""
-        gated = is_gated(arrival)
-        if (queue, gated) in rate.lines:
+    def may_start(self, claim: Claim, place: tuple[int, int], now_s: float) -> bool:
+        """Say whether cap and buckets let one start, and none that waits for them goes before."""
+        if claim.gated and is_full(claim.rate, place[0]):
             return False
-        return self._may_go(rate, gated, tokens, (queue.rank, LAST), now_s)
-
-    def newcomer_wait_s(self, rate: KeyRate, tokens: float, rank: int, now_s: float) -> float:
-        """Return when a newcomer could start at best, behind those of its key that wait."""
-        return self._bucket_wait_s(rate, tokens, now_s, owed_up_to(rate, rank))
+        if claim.charged:  # it ran already: only the cap may keep it
+            return True
+        if self.bucket_wait_s(claim.rate, claim.tokens, now_s) > 0.0:
+            return False
+        first = next_parked(claim.rate)
+        return first is None or place <= place_of(first)
 
     def wait_s(self, entry: Entry, ahead: int, now_s: float) -> float:
         """Return when an entry could start at best that has so many of its key before it."""
@@ -171,9 +175,9 @@ class Rates:
             return 0.0
         waiting, tokens = owed_up_to(claim.rate, claim.rank)
         before = (ahead, tokens * ahead / max(1, waiting))
-        return self._bucket_wait_s(claim.rate, claim.tokens, now_s, before)
+        return self.bucket_wait_s(claim.rate, claim.tokens, now_s, before)
 
-    def _bucket_wait_s(
+    def bucket_wait_s(
         self, rate: KeyRate, tokens: float, now_s: float, ahead: tuple[int, float] = (0, 0.0)
     ) -> float:
         """Return when the buckets allow one of so many tokens, after those ahead of it."""
@@ -213,9 +217,8 @@ class Rates:
         claim.rank = entry.queue.rank
         claim.rate.owed[claim.rank] += 1
         claim.rate.tokens_owed[claim.rank] += claim.tokens
-        if (entry.queue, claim.gated) not in claim.rate.lines and self._is_next(
-            entry, claim, now_s
-        ):
+        in_line = (entry.queue, claim.gated) in claim.rate.lines
+        if not in_line and self.may_start(claim, place_of(entry), now_s):
             return False
         self._park(entry, claim, now_s)
         self.offer(claim.rate, now_s)
@@ -227,7 +230,7 @@ class Rates:
         It goes before the offer of its line, which stands there again.
         """
         claim = entry.claim
-        if claim is None or self._is_next(entry, claim, now_s):
+        if claim is None or self.may_start(claim, place_of(entry), now_s):
             return False
         line = claim.rate.lines.get((entry.queue, claim.gated))
         offer = None if line is None else line.offer
@@ -281,22 +284,17 @@ class Rates:
         charge_claim(claim.rate, claim, 0, real, now_s)
         self.offer(claim.rate, now_s)
 
-    def refund(self, claim: Claim, now_s: float) -> None:
-        """Take a start back that used nothing."""
-        charge_claim(claim.rate, claim, -1, 0.0, now_s)
-        self.offer(claim.rate, now_s)
-
-    def leave(self, claim: Claim, now_s: float) -> None:
-        """Forget one that ends while it waits: it is charged nothing, or no tokens if it ran."""
+    def refund(self, claim: Claim, requests: int, now_s: float) -> None:
+        """Take all tokens of a start back, and the start itself where that is one request."""
         if claim.charged:
-            charge_claim(claim.rate, claim, 0, 0.0, now_s)
+            charge_claim(claim.rate, claim, -requests, 0.0, now_s)
         self.offer(claim.rate, now_s)
 
     def leave_line(self, entry: Entry, claim: Claim, now_s: float) -> bool:
         """Take an entry out of its line; return whether it was parked there."""
         line, was_parked = claim.line, claim.parked
         if was_parked and line is not None:
-            fairness.take(line, entry)
+            fairness.leave(line, entry)
             self._count_parked(entry, claim, now_s, parked=False)
         self._forget_waiting(entry, claim)
         return was_parked
@@ -307,7 +305,7 @@ class Rates:
         while rate.lines and (head := next_parked(rate)) is not None:
             claim, wait_s = _claim(head), 0.0
             if not claim.charged:
-                wait_s = self._bucket_wait_s(rate, claim.tokens, now_s)
+                wait_s = self.bucket_wait_s(rate, claim.tokens, now_s)
             if wait_s > 0.0:
                 wake_s = now_s + max(wait_s, WAKE_S_MIN)
                 break
@@ -315,23 +313,6 @@ class Rates:
         self._timers.set(rate, wake_s)
 
     # -- lines
-
-    def _is_next(self, entry: Entry, claim: Claim, now_s: float) -> bool:
-        if claim.charged:  # it ran already: only the cap may keep it
-            return not (claim.gated and is_full(claim.rate, entry.queue.rank))
-        place = place_of(entry)
-        return self._may_go(claim.rate, claim.gated, claim.tokens, place, now_s)
-
-    def _may_go(
-        self, rate: KeyRate, gated: bool, tokens: float, place: tuple[int, int], now_s: float
-    ) -> bool:
-        """Say whether cap and buckets let one start, and none that waits for them goes before."""
-        if gated and is_full(rate, place[0]):
-            return False
-        if self._bucket_wait_s(rate, tokens, now_s) > 0.0:
-            return False
-        first = next_parked(rate)
-        return first is None or place <= place_of(first)
 
     def _park(self, entry: Entry, claim: Claim, now_s: float) -> None:
         rate, queue = claim.rate, entry.queue
@@ -344,10 +325,7 @@ class Rates:
             line.offer = None
             fairness.settle(line, account, entry, -entry.price / account.weight)
         claim.line = line
-        if entry.charged_on is None:
-            fairness.join(line, entry)
-        else:  # it was its turn once
-            fairness.rejoin(line, entry)
+        fairness.join(line, entry, first=entry.charged_on is not None)  # it was its turn once
         self._count_parked(entry, claim, now_s, parked=True)
         if not claim.was_parked and rate.limits:
             claim.was_parked = True
@@ -358,7 +336,7 @@ class Rates:
         claim, queue = _claim(entry), entry.queue
         line = claim.line
         assert line is not None
-        fairness.take(line, entry)
+        fairness.leave(line, entry)
         passed_over = entry.charged_on is not None  # when it was its turn
         if not passed_over:
             fairness.charge(line, entry.account, entry, entry.price / entry.account.weight)
@@ -394,8 +372,9 @@ class Rates:
             claim.line = None
             if line.offer is entry:
                 line.offer = None
-            if line.offer is None and not line.waiting:
-                rate.lines.pop((line.queue, line.gated), None)
+            place = line.queue, line.gated
+            if line.offer is None and not line.waiting and rate.lines.get(place) is line:
+                del rate.lines[place]
 
 
 def is_gated(arrival: Arrived) -> bool:

@@ -47,8 +47,7 @@ class Account:
     """One user's standing in one queue, or that of one of its conversations."""
 
     __slots__ = (
-        "conversation", "counter", "entries", "lead", "live", "parent", "push", "turns", "user",
-        "weight",
+        "counter", "entries", "live", "parent", "push", "turns", "user", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -60,9 +59,7 @@ class Account:
         self.parent = parent  # the user's, where this is a conversation's
         self.entries: list[tuple[int, Entry]] = []  # heap by seq; may hold dead ones
         self.live = 0  # entries that still wait, of all its conversations
-        self.turns: Turns | None = None  # where these stand instead, once there are two
-        self.conversation: str | None = ""  # the only one, until then
-        self.lead = 0.0  # ... and where it stands, less the clock that its turns would have
+        self.turns: Turns | None = None  # where these stand instead, once one is named
         self.push = 0  # the number of its current item in the queue's heap; older ones are stale
 
 
@@ -145,6 +142,7 @@ class Lane:
         self.guests = 0  # waiting for a job to end, and else not allowed to wait
         self.unfinished = 0  # everything accepted for it and not ended
         self.slots = 0  # of nodes that are online, resting or not
+        self.is_unlisted = False  # whether it is there for nodes only that have yet to say more
         self.is_up = False  # whether any node is online, resting or not
         self.times = ServiceTimes()
         self.prefill = PrefillTime()
@@ -347,7 +345,7 @@ class Entry:
         "charged_account", "charged_on", "charged_queue", "claim", "class_charged", "cost",
         "counted", "deadline_s", "excluded", "goes_first", "guest", "held_until_s", "hold",
         "id", "joins_load", "lent", "node", "others", "prefix", "price", "promised",
-        "promotes_at_s", "promotes_in_s", "queue", "queued", "revoked", "room", "seq", "since_s",
+        "promotes_in_s", "queue", "queued", "revoked", "room", "seq", "since_s",
         "state", "unreached", "user", "wait_left_s", "waited_s", "wake_s",
     )  # fmt: skip
 
@@ -386,8 +384,7 @@ class Entry:
         self.wait_left_s = 0.0  # what is left of its waiting time; the clock stops while it runs
         self.wake_s = NEVER_S  # when the core will look at it again by itself, while it waits
         self.deadline_s = NEVER_S  # valid while waiting; never for jobs, and while it stands still
-        self.promotes_in_s = 0.0  # what is left of the interval before it counts one class higher
-        self.promotes_at_s = NEVER_S  # valid while waiting
+        self.promotes_in_s = NEVER_S  # of waiting, before it counts one class higher
         self.joins_load = False  # whether its model was being loaded by another when it started
         self.lent = False  # whether its slot belongs to a loan, and goes back there
         self.queued = False  # whether its owner was told to wait

@@ -169,7 +169,7 @@ def _cancel(book: Book, event: events.Cancelled) -> None:
         node.broken_off.append(book.now_s)
     book.charging.settle(entry, node, event.prompt_tokens, event.output_tokens)
     if entry.claim is not None and event.unused:
-        book.rates.refund(entry.claim, book.now_s)
+        book.rates.refund(entry.claim, 1, book.now_s)
     elif entry.claim is not None:
         used = event.prompt_tokens, max(0, event.output_tokens)
         book.rates.settle(entry, entry.claim, used, book.now_s)
@@ -254,7 +254,7 @@ def _run_due(book: Book, event: events.Event | None = None) -> None:
 def _let_go(book: Book, entries: list[Entry], rates: list[KeyRate], nodes: list[Node]) -> None:
     """Let those be looked at again that time has changed something for."""
     for entry in entries:
-        if entry.promotes_at_s <= book.now_s and entry.state == "waiting":
+        if entry.since_s + entry.promotes_in_s <= book.now_s and entry.state == "waiting":
             book.promote(entry)
     over = [one for one in entries if one.hold and one.hold.until_s <= book.now_s]
     end_holds(book, over)
@@ -327,12 +327,11 @@ def _remove_node(book: Book, event: events.NodeRemoved) -> None:
 
 def _refuse_unlisted(book: Book) -> None:
     """End those who waited for what a node might have, once all have said what they have."""
-    unlisted = book.cluster.unlisted.values()
+    unlisted = any(lane.is_unlisted for lane in book.cluster.lanes.values())
     if not unlisted or book.cluster.unreported:
         return
-    waiting = [entry for entry in book.entries.values() if entry.queue.lane in unlisted]
-    for entry in waiting:
-        if entry.state == "waiting":
+    for entry in list(book.entries.values()):
+        if entry.queue.lane.is_unlisted and entry.state == "waiting":
             _reject(book, entry, arrivals.unknown(book, entry.arrival.model))
 
 

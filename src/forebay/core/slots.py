@@ -35,6 +35,7 @@ from math import ceil, exp, fsum, log
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from forebay.core.events import Finished
+from forebay.core.memory import has_load
 from forebay.core.records import NEVER_S, Limit, Sample
 from forebay.core.service_times import TOKENS_MAX
 
@@ -127,7 +128,7 @@ def changed(limit: Limit | None, event: NodeChanged) -> Limit | None:
 def learn(node: Node, entry: Entry, event: Finished | Returned, now_s: float) -> None:
     """Take a run that ends and holds its lease still: a sample, or a time-out."""
     limit = node.limit
-    if limit is None or waited_for_load(node, entry):
+    if limit is None or has_load(node, entry):  # it may have waited for its model
         return
     if event.why == "timed_out" and not event.strike and entry.since_s >= limit.since_s:
         slots = int(limit.slots * TIMEOUT_FACTOR)  # of several at once only the first counts
@@ -148,12 +149,6 @@ def learn(node: Node, entry: Entry, event: Finished | Returned, now_s: float) ->
     least = 1 if limit.phase == "search" and not entry.lent else limit.slots
     if now_s - event.ran_s >= limit.since_s and running >= least:
         _take(node, limit, sample, now_s)
-
-
-def waited_for_load(node: Node, entry: Entry) -> bool:
-    """Say whether a run may have waited for its model: it says nothing then."""
-    load = node.loads.get(entry.queue.lane.model)
-    return entry.joins_load or (load is not None and load.entry is entry)
 
 
 def _take(node: Node, limit: Limit, sample: Sample, now_s: float) -> None:

@@ -34,7 +34,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from forebay.core import memory
-from forebay.core.fairness import best, first_returned
+from forebay.core.fairness import next_for
 from forebay.core.records import NEVER_S
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def next_swap(
     outgoing = resident(node, classes, jobs, now_s, options)
     again_s = NEVER_S
     for rival in rivals:
-        head = first_returned(rival.queue, node) or best(rival.queue)
+        head = next_for(rival.queue, node)
         if head is None or (not jobs and now_s + outgoing.drain_s >= head.deadline_s):
             continue  # it would be too late
         due_s = outgoing.ends_s

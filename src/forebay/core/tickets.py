@@ -17,8 +17,8 @@ from forebay.core.fairness import account_of
 from forebay.core.forecast import Forecast
 from forebay.core.lines import Lines
 from forebay.core.options import FROZEN_WHILE_RUNNING
-from forebay.core.rates import Rates, is_gated
-from forebay.core.records import NEVER_S, Claim, Entry
+from forebay.core.rates import Rates
+from forebay.core.records import NEVER_S, Entry
 from forebay.core.returns import Returns, identity_of
 from forebay.core.states import after
 from forebay.core.tally import Tally
@@ -83,6 +83,11 @@ class Book:
         rank = self.ranks.get(arrival.priority)
         return self.options.normal_rank() if rank is None else rank
 
+    def limit_s(self, arrival: Arrived) -> float:
+        """Return how long an arrival may wait: its caller may only shorten the operator's limit."""
+        own_s, limit_s = arrival.max_wait_s, self.options.wait_s_max
+        return limit_s if own_s is None or own_s > limit_s else own_s
+
     def accept(self, arrival: Arrived, lane: Lane, queue: WaitQueue | None = None) -> Entry:
         """Open a ticket, in a queue that is known already or is found by its class."""
         if self.returns.kept:
@@ -95,19 +100,15 @@ class Book:
         entry.account = account_of(queue, user, arrival.weight)
         self.charging.set_price(entry)
         lane.unfinished += 1
-        entry.promotes_in_s = self.options.aging_s
-        own_s, limit_s = arrival.max_wait_s, self.options.wait_s_max
-        entry.wait_left_s = limit_s if own_s is None or own_s > limit_s else own_s
+        if self.options.aging_s and 0 < queue.rank < self.job_rank:
+            entry.promotes_in_s = self.options.aging_s
+        entry.wait_left_s = self.limit_s(arrival)
         self.entries[entry.id] = entry
         self.tally.accepted += 1
-        rate, gated = self.paced.get(arrival.key) if self.paced else None, False
         if arrival.key_running_max:
-            entry.room = rate = self.rates.enter(arrival)
-            gated = is_gated(arrival)
-            if not gated:
-                rate.held += 1
-        if rate is not None and (gated or rate.limits):
-            entry.claim = Claim(rate, expected_tokens(lane, arrival, self.options), gated)
+            entry.room = self.rates.enter(arrival)
+        if self.paced:
+            entry.claim = self.rates.claim_of(arrival, lane, self.options)
         return entry
 
     def arrival_number(self, arrival: Arrived) -> int:
@@ -233,16 +234,15 @@ class Book:
         stands_still = claim is not None and claim.parked and claim.gated
         if entry.queue.rank != self.job_rank and not stands_still:
             entry.deadline_s = self.now_s + entry.wait_left_s
-        self._arm(entry)
+        self.timers.arm(entry)
         if cause == "return" and claim is not None:
             self.rates.come_back(claim, self.now_s)
 
     def promote(self, entry: Entry) -> None:
-        if not self.options.aging_s:
-            self._arm(entry)
-            return
-        entry.promotes_in_s += self.options.aging_s
-        self.move(entry, entry.queue.lane.queues[entry.queue.rank - 1])
+        rank, aging_s = entry.queue.rank - 1, self.options.aging_s
+        entry.promotes_in_s += aging_s if aging_s and rank else NEVER_S
+        if aging_s:
+            self.move(entry, entry.queue.lane.queues[rank])
 
     def move(self, entry: Entry, queue: WaitQueue) -> None:
         """Let a waiting entry stand in another queue, at its old place and age."""
@@ -255,38 +255,46 @@ class Book:
         self._join(entry, entry.since_s, first=first)
         if looks_anew:  # one of the nodes may be open
             self.lines.stale.update(queue.lane.nodes)
-        self._arm(entry)
+        self.timers.arm(entry)
         if entry.claim is not None:
             self.rates.offer(entry.claim.rate, self.now_s)
         before.unfinished -= 1
         self.cluster.forget_if_unused(before)
 
     def _join(self, entry: Entry, since_s: float, *, first: bool) -> None:
-        """Count an entry as waiting, in its queue or parked; jobs are outside the bounds."""
-        if entry.queue.rank == self.job_rank:
-            self.waiting_jobs += 1
-        else:
-            self.bounds.add(entry)
-            if entry.room is not None:
-                entry.room.calls += 1
+        """Let an entry stand in its queue, or parked."""
+        self._count(entry, 1)
         if entry.claim is None or not self.rates.parks(entry, self.now_s):
             self.lines.join(entry, since_s, self.now_s, first=first)
 
     def _leave(self, entry: Entry) -> None:
-        """Take out one that waits and does not start now, wherever it stands."""
+        """Take out one that waits, wherever it stands."""
         if entry.claim is None or not self.rates.leave_line(entry, entry.claim, self.now_s):
             self.lines.leave(entry)
-        self._count_out(entry)
+        self._count(entry, -1)
 
-    def _count_out(self, entry: Entry) -> None:
+    def _count(self, entry: Entry, change: int) -> None:
+        """Count one that begins to wait (1), or waits no more (-1); jobs are outside the bounds."""
         if entry.queue.rank == self.job_rank:
-            self.waiting_jobs -= 1
-        else:
-            self.bounds.remove(entry)
-            if (room := entry.room) is not None:
-                room.calls -= 1
-                if not room.calls:
-                    self.rates.offer(room, self.now_s)
+            self.waiting_jobs += change
+            return
+        self.bounds.count(entry, change)
+        if (room := entry.room) is not None:
+            room.calls += change
+            if not room.calls:
+                self.rates.offer(room, self.now_s)
+
+    def _stop_waiting(self, entry: Entry) -> None:
+        """Take out one that waits no more, and stop its clock."""
+        self._leave(entry)
+        if entry.hold is not None:
+            retries.forget_hold(entry)
+        entry.guest = False  # should it come back, it waits like anyone
+        entry.wake_s = NEVER_S
+        waited_s = self.now_s - entry.since_s
+        entry.waited_s += waited_s
+        entry.wait_left_s -= waited_s
+        entry.promotes_in_s -= waited_s
 
     def check_frozen(self, options: Options) -> None:
         """Raise when new options differ in what cannot change while running."""
@@ -308,12 +316,9 @@ class Book:
         queue, waited = entry.queue, entry.state == "waiting"
         entry.state = after(entry.state, cause)
         if waited:
-            entry.waited_s += self.now_s - entry.since_s
-            self._leave(entry)
+            self._stop_waiting(entry)
             if entry.claim is not None:
-                self.rates.leave(entry.claim, self.now_s)
-            retries.forget_hold(entry)
-            entry.wake_s = NEVER_S
+                self.rates.refund(entry.claim, 0, self.now_s)
             self.charging.refund(entry)
         lane = queue.lane
         lane.unfinished -= 1
@@ -343,22 +348,3 @@ class Book:
             return "queue_timeout"
         reason = self.cluster.outlook(lane, self.now_s)
         return "model_loading" if reason in ("loading", "starting") else "no_node"
-
-    def _arm(self, entry: Entry) -> None:
-        """See to it that a waiting entry is looked at in time; jobs have all of it."""
-        ages = self.options.aging_s and 0 < entry.queue.rank < self.job_rank
-        entry.promotes_at_s = entry.since_s + entry.promotes_in_s if ages else NEVER_S
-        self.timers.arm(entry)
-
-    def _stop_waiting(self, entry: Entry) -> None:
-        """Take an entry out of its queue and of the count, to start it, and stop its clock."""
-        self.lines.take(entry)
-        if entry.hold is not None:
-            retries.forget_hold(entry)
-        self._count_out(entry)
-        entry.guest = False  # should it come back, it waits like anyone
-        entry.wake_s = NEVER_S
-        waited_s = self.now_s - entry.since_s
-        entry.waited_s += waited_s
-        entry.wait_left_s -= waited_s
-        entry.promotes_in_s -= waited_s

@@ -48,7 +48,7 @@ class TimerQueue:
 
     def arm(self, entry: Entry) -> None:
         """Look at one that waits when it expires, counts one class higher, or its hold ends."""
-        at_s = min(entry.deadline_s, entry.promotes_at_s)
+        at_s = min(entry.deadline_s, entry.since_s + entry.promotes_in_s)
         if entry.hold is not None:
             at_s = min(at_s, entry.hold.until_s)
         self.set(entry, at_s)

@@ -43,7 +43,7 @@ class Users:
             if account.counter <= queue.clock - queue.burst:
                 del accounts[queue]
             else:
-                account.turns, account.lead = None, 0.0
+                account.turns = None
         if accounts:
             self._idle[user.name] = None
             while len(self._idle) > self.idle_max:
