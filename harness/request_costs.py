@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from bench.recordings import KEY, MODEL, Recording, recordings
-from bench.recordings.answers import ANSWERS
 from harness.function_calls import functions_called
+from harness.recordings import KEY, MODEL, Recording, recordings
+from harness.recordings.answers import ANSWERS
 from harness.socketless import MemoryClient, socketless_gateway
 
 if TYPE_CHECKING:

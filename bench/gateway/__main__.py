@@ -27,7 +27,7 @@ from bench.gateway.parts import PARTS, Results
 from bench.gateway.programs import LOAD_CORE
 from bench.gateway.stage import Bench, compile_tools
 from bench.gateway.variations import take_variations
-from bench.recordings import recordings
+from harness.recordings import recordings
 
 BENCH = Path(__file__).parent.parent
 WIDTH_MIN = 160

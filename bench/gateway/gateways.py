@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.gateway import payload
-from bench.recordings import KEY, MODEL
+from harness.recordings import KEY, MODEL
 
 COMPILED = Path(__file__).parent.parent.parent / "build" / "compiled"
 """Forebay with its hot path compiled, as `make compile` does."""

@@ -6,7 +6,7 @@ from bench.gateway import unary
 from bench.gateway.programs import run_load
 from bench.gateway.stage import Bench, Target
 from bench.gateway.streams import await_idle, stream_round
-from bench.recordings import Recording
+from harness.recordings import Recording
 
 LIMITS_MS = (1.0, 5.0, 10.0)
 CONNECTIONS = (1, 2, 4, 8, 16, 32, 64, 128)

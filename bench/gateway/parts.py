@@ -5,7 +5,7 @@ from collections.abc import Callable
 from bench.gateway import handoff, limits, stall, streams, unary
 from bench.gateway.gateways import HAPROXY_CORKED
 from bench.gateway.stage import Bench, running, stream_node, unary_node
-from bench.recordings import recording
+from harness.recordings import recording
 
 LIMITS_CALL, LIMITS_STREAM = "openai-chat-user", "openai-stream"
 

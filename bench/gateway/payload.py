@@ -4,9 +4,8 @@ import hashlib
 import json
 from pathlib import Path
 
-from bench.recordings import KEY, MODEL
-from bench.recordings.answers import ANSWERS
-from bench.recordings.prompts import PROSE
+from harness.recordings import KEY, MODEL
+from harness.recordings.answers import ANSWERS, PROSE
 
 KEY_SHA256 = hashlib.sha256(KEY.encode()).hexdigest()
 ANSWER = ANSWERS["/v1/chat/completions"].whole

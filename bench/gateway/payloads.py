@@ -13,7 +13,7 @@ from bench.gateway import unary
 from bench.gateway.gateways import BARE_RELAY, HAPROXY
 from bench.gateway.programs import ask
 from bench.gateway.stage import Bench, Setup, Target, running, stream_node
-from bench.recordings import Recording
+from harness.recordings import Recording
 
 SLOTS = 64  # for 32 clients: none waits
 CHUNKS = 20  # of a stream,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from bench.gateway import payloads
 from bench.gateway.stage import Bench, Setup, running, stream_node
-from bench.recordings import recording
+from harness.recordings import recording
 
 NODES = 8
 

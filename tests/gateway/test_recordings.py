@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import httptools
 import pytest
 
-from bench.recordings import KEY, MODEL, Recording, recordings
-from bench.recordings.answers import ANSWERS
-from bench.recordings.record import ROOT, table
 from forebay.gateway.hot.admission import HOT_ROUTES
+from harness.recordings import KEY, MODEL, Recording, recordings
+from harness.recordings.answers import ANSWERS
 
 if TYPE_CHECKING:
     from .conftest import Rig
@@ -77,10 +76,6 @@ async def test_the_gateway_passes_a_recording_on_as_it_came(rig: Rig, recording:
     assert reply.status == 200
     sent = answer.first + answer.token + answer.last if recording.is_stream else answer.whole
     assert reply.body == sent.encode()
-
-
-def test_the_page_beside_the_recordings_lists_them_as_they_are() -> None:
-    assert table() in (ROOT / "bench" / "recordings" / "README.md").read_text()
 
 
 def test_nothing_of_the_machine_that_recorded_them_is_in_them() -> None:

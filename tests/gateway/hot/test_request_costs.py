@@ -15,7 +15,7 @@ import forebay.core.scheduler
 from harness.request_costs import BUDGET, count_costs, measured, this_python
 
 if TYPE_CHECKING:
-    from bench.recordings import Recording
+    from harness.recordings import Recording
 
 MORE_MAX = 0.03
 BUDGETS = json.loads(BUDGET.read_text())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.recordings import KEY, MODEL, recording
+from harness.recordings import KEY, MODEL, recording
 from harness.socketless import MemoryClient, socketless_gateway
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What stock clients send: whole requests, byte for byte, for the benchmark and the tests.
+"""What stock clients send: whole requests, byte for byte, for benchmarks and tests.
 
 `requests/NAME.http` holds a head and a body as they came, but for three things. The port is taken
 out of `Host`. A long run of base64 is kept as `<base64:LENGTH>` and made anew here, the same each
@@ -58,11 +58,6 @@ def base64_text(length: int) -> bytes:
 def expanded(kept: bytes) -> bytes:
     """Return a request as it was sent, given as it is kept."""
     return _MARK.sub(lambda mark: base64_text(int(mark[1])), kept)
-
-
-def shortened(sent: bytes, length: int) -> bytes:
-    """Return a request as it is kept: `length` characters of `base64_text` become a mark."""
-    return sent.replace(base64_text(length), b"<base64:%d>" % length)
 
 
 @cache

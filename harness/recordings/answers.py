@@ -4,9 +4,14 @@ import json
 from base64 import b64encode
 from dataclasses import dataclass
 
-from bench.recordings import MODEL
-from bench.recordings.prompts import PROSE, TEXTS
+from harness.recordings import MODEL
 
+PROSE = (
+    "A forebay is the pool of still water above a mill or a power station. It takes what the "
+    "river brings, in gusts, and gives the wheel what the wheel can use, evenly. "
+)
+TEXTS = 64
+"""To embed in the recorded call."""
 STAMP = "@" + 19 * "0"
 """The text of every token: a node may write the time there, in nanoseconds."""
 DIMENSIONS = 384  # of a small embedding model
