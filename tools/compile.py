@@ -40,12 +40,12 @@ VALUES = {"events", "actions", "options", "snapshot"}
 """Modules of the core that define plain values, which msgspec makes and mypyc cannot."""
 
 HOT = {
-    "coordination": ("in_process", "replica", "serial_executor"),
+    "coordination": ("in_process", "replica", "roles", "serial_executor"),
     "coordination/follower": (
         "borrowed_slots", "follower", "loan_reports", "local_ticket", "wait_limits",
     ),
     "coordination/leader": (
-        "deferred_decisions", "leader", "lending", "members", "tickets",
+        "decisions", "deferred_decisions", "leader", "lending", "members", "tickets",
     ),
     "coordination/protocol": ("wire_ids",),
     "relay": (

@@ -310,9 +310,9 @@ class FleetChecker:
         """
         held: set[str] = set()
         for gateway in self.gateways.values():
-            leader, alone = gateway.replica._leader, gateway.replica._follower._standalone
-            for decides in (leader, alone):
-                entries = decides._scheduler._book.entries.values() if decides is not None else ()
+            leader = gateway.replica.roles.leader
+            if leader is not None:
+                entries = leader.decisions.scheduler._book.entries.values()
                 held |= {entry.id for entry in entries if entry.held_until_s}
         return {
             request

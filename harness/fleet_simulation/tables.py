@@ -23,10 +23,10 @@ def leftovers(gateways: Iterable[Gateway]) -> list[str]:
     leading = [one for one in alive if one.replica.leads]
     if len(leading) != 1 or found:
         return [*found, f"{len(leading)} lead"]
-    leader = leading[0].replica._leader
+    leader = leading[0].replica.roles.leader
     assert leader is not None
     for gateway in alive:
-        follower = gateway.replica._follower
+        follower = gateway.replica.roles.follower
         if len(gateway.replica._ids) != len(follower.tickets):
             found.append(f"{gateway.name} has {len(gateway.replica._ids)} ids")
         if follower.tickets:
@@ -37,29 +37,29 @@ def leftovers(gateways: Iterable[Gateway]) -> list[str]:
 
 def uncounted(alive: Iterable[Gateway], served: int) -> list[str]:
     """Return who leads without counting all that living gateways have served."""
+    leaders = [(one.name, one.replica.roles.leader) for one in alive]
+    counted = [(name, leader.totals().served) for name, leader in leaders if leader is not None]
     return [
-        f"{one.name} counts {one.replica._leader.totals().served} of {served} served"
-        for one in alive
-        if one.replica._leader is not None and one.replica._leader.totals().served < served
+        f"{name} counts {count} of {served} served" for name, count in counted if count < served
     ]
 
 
 def _look_at(leader: Leader, replicas: int) -> list[str]:
-    tickets, found = leader._tickets, []
+    tickets, found = leader.decisions.tickets, []
     if tickets._by_id or tickets._waiting or tickets._busy:
         found.append(f"the leader has {tickets._by_id} {tickets._waiting} {tickets._busy}")
     members = list(leader.members)
     if len(members) != replicas:
         found.append(f"the leader knows {len(members)} replicas of {replicas}")
     found += [f"{one.about.member} has tickets" for one in members if one.tickets or one.running]
-    (*_, seen) = leader._scheduler.handle(Observed(), 0.0)
+    (*_, seen) = leader.decisions.scheduler.handle(Observed(), 0.0)
     assert isinstance(seen, Snapshot)
     if seen.waiting or seen.running:
         found.append(f"the core has {seen.waiting} waiting, {seen.running} running")
-    for name, node in leader._scheduler._book.cluster.nodes.items():
-        if node.lent != leader._lending.loans.idle_of(name):
+    for name, node in leader.decisions.scheduler._book.cluster.nodes.items():
+        if node.lent != leader.decisions.lending.loans.idle_of(name):
             found.append(
-                f"{name}: {node.lent} lent, {leader._lending.loans.idle_of(name)} in loans"
+                f"{name}: {node.lent} lent, {leader.decisions.lending.loans.idle_of(name)} in loans"
             )
         if node.lent > node.slots:
             found.append(f"{name}: {node.lent} lent of {node.slots}")
@@ -71,7 +71,7 @@ def _compare_loans(leader: Leader, follower: Follower) -> list[str]:
     member, found = follower.about.member, []
     theirs = {
         node: (loans[member].slots, loans[member].busy)
-        for node, loans in leader._lending.loans._loans.items()
+        for node, loans in leader.decisions.lending.loans._loans.items()
         if member in loans
     }
     ours = {node: (one.slots, one.busy) for node, one in follower._borrowed._loans.items()}

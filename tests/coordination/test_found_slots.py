@@ -28,5 +28,5 @@ def test_a_report_of_a_node_does_not_change_what_was_found() -> None:
     two.post(NodeRested("gpu"), fleet, settle=True)
     for replica in (one, two):
         replica.post(NODE, fleet, settle=True)
-    assert fleet.leader._views.merged["gpu"].slots == 3
+    assert fleet.leader.decisions.views.merged["gpu"].slots == 3
     assert found(one) == found(two) == [3]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from forebay.coordination.follower.borrowed_slots import BorrowedSlots
-from forebay.coordination.follower.standalone import Standalone
 from forebay.core import Arrived, KeyLimits, NodeChanged, Options, OptionsChanged, Reject, Route
 
 from . import pair
@@ -79,14 +78,3 @@ def test_a_leader_that_takes_over_begins_with_empty_buckets(
     fleet.leader.tick(fleet.now_s)
     fleet.settle()
     assert replica.started == ["r0"]
-
-
-def test_a_replica_on_its_own_has_its_part_of_a_rate_and_begins_with_none_of_it() -> None:
-    alone = Standalone("one", ("one", "two"), PACED)
-    alone.begin({"gpu": GPU}, [], 100.0)
-    (refused,) = alone.handle(Arrived("a", "llama", key="k"), 100.0)
-    assert isinstance(refused, Reject)
-    assert refused.code == "rate_limited"
-    assert refused.retry_after_s == pytest.approx(20.0)
-    (route,) = alone.handle(Arrived("b", "llama", key="k"), 120.1)
-    assert isinstance(route, Route)

@@ -94,7 +94,7 @@ def test_many_who_cannot_go_there_are_passed_over_one_after_the_other() -> None:
     assert new.started == ["n0"]
     for number in range(90):
         new.post(Cancelled(f"n{number}"), fleet, settle=True)
-    assert fleet.leader._scheduler._book.entries.keys() == {"z"}
+    assert fleet.leader.decisions.scheduler._book.entries.keys() == {"z"}
 
 
 @pytest.mark.parametrize("known", [ONE, TWO])

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 from redis import Redis
 
-from coordination.pair import new_follower
-from forebay.coordination.follower.standalone import Standalone
 from forebay.coordination.protocol.messages import About, Announced, ReplicaBatch, encode
 from forebay.coordination.store import keys
 from forebay.coordination.store_tasks import ALL_STANDALONE, PARTITIONED
-from forebay.core import Arrived, NodeChanged, Options, OptionsChanged, Reject, Resumed
+from forebay.core import NodeChanged, Options
 from harness.valkey_server import ValkeyServer, free_port
 
 from .crew import PATIENCE_S, TWO_SLOTS, Crew, Hand, arrivals, until
@@ -20,7 +19,6 @@ from .crew import PATIENCE_S, TWO_SLOTS, Crew, Hand, arrivals, until
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from forebay.coordination.follower.follower import Follower
     from forebay.coordination.store.port import StreamEntry
 
 ONE_SLOT = NodeChanged("gpu1", slots=1, models=("llama",))
@@ -38,7 +36,7 @@ async def test_a_gateway_that_never_reached_the_store_starts_nothing() -> None:
     hand.post(TWO_SLOTS, *arrivals("a"))
     assert hand.mode == "cut_off"
     assert hand.refused == ["coordination_lost"]
-    hand.replica.on_peers_polled(cut_off=False)  # nobody else answers either
+    hand.replica.submit(partial(hand.replica.roles.set_cut_off, False))  # nobody else answers
     hand.post(*arrivals("b"))
     assert (hand.mode, hand.routed) == ("cut_off", [])
     await hand.replica.close()
@@ -101,37 +99,6 @@ async def test_a_gateway_that_cannot_hear_the_others_leaves_them_its_slots(
         crew.leader.post(*arrivals("a", "b"))
         await until(lambda: crew.leader.routed == ["a", "b"])
         await deaf.replica.close()
-
-
-def follower(me: str, *others: str) -> Follower:
-    """Return a replica that has just lost the store, with one node of one slot."""
-    follower = new_follower(me, Options())
-    follower.post(ONE_SLOT, 0.0)
-    follower.join(1, others[0], 0.0)
-    follower.members = (me, *others)
-    return follower
-
-
-def test_of_two_that_share_one_slot_the_one_without_it_is_not_ready() -> None:
-    two = follower("aaaaaaaa-1", "bbbbbbbb-1"), follower("bbbbbbbb-1", "aaaaaaaa-1")
-    refused = []
-    for one in two:
-        one.go_standalone(1.0)
-        refused.append(isinstance(one.post(Arrived("a", "llama"), 1.0)[0], Reject))
-    assert sorted(one.mode for one in two) == ["alone", "cut_off"]
-    assert sorted(refused) == [False, True]
-
-
-def test_new_limits_hold_for_those_who_are_alone_and_make_no_line() -> None:
-    alone = Standalone("aaaaaaaa-1", (), Options(wait_s_max=60.0))
-    alone.begin({"gpu1": ONE_SLOT}, [], 0.0)
-    alone.handle(Resumed(Arrived("r", "llama"), 1, node="gpu1", attempt=1), 0.0)
-    alone.handle(OptionsChanged(Options(wait_s_max=2.0)), 0.0)
-    alone.handle(Resumed(Arrived("w", "llama"), 2), 0.0)
-    assert alone.next_deadline_s() == 2.0
-    (refused,) = alone.handle(Arrived("n", "llama"), 0.0)
-    assert isinstance(refused, Reject)
-    assert refused.code == "coordination_lost"
 
 
 async def test_what_was_said_to_a_leader_is_not_for_the_one_it_is_next(valkey_url: str) -> None:

@@ -66,9 +66,9 @@ def test_after_a_batch_that_was_lost_everything_is_announced_anew(fleet: LocalFl
     b.post(Arrived("y", "llama"), fleet)
     b.post(Finished("x"), fleet)
     assert b.follower.take_batches()  # and nobody hears them
-    generation = b.follower.generation
+    generation = b.follower.outbox.generation
     arrive(b, fleet, "z")
-    assert b.follower.generation == generation + 1
+    assert b.follower.outbox.generation == generation + 1
     assert sorted(b.started) == ["x", "y", "z"]
 
 
@@ -116,16 +116,16 @@ def test_orders_of_another_epoch_or_generation_are_refused(
 def test_what_runs_is_never_started_again(fleet: LocalFleet) -> None:
     b = fleet.join("b-1", GPU)
     arrive(b, fleet, "x")
-    generation, number = b.follower.generation, b.follower._received
+    generation, number = b.follower.outbox.generation, b.follower._received
     b.hear(Orders(1, "lead-1", generation, number, (Route("x", "gpu"),)), fleet)
     assert b.started == ["x"]
 
 
 def test_an_epoch_that_is_given_twice_is_that_of_the_one_who_speaks(fleet: LocalFleet) -> None:
     b = fleet.join("b-1", GPU)
-    generation = b.follower.generation
+    generation = b.follower.outbox.generation
     b.hear(Orders(1, "other-1", generation, 0, ()), fleet)
-    assert (b.follower.leader, b.follower.generation) == ("other-1", generation + 1)
+    assert (b.follower.leader, b.follower.outbox.generation) == ("other-1", generation + 1)
 
 
 def test_slots_of_one_that_announces_anew_go_to_nobody_meanwhile(fleet: LocalFleet) -> None:
@@ -187,7 +187,7 @@ def test_a_long_announcement_cut_in_the_middle_by_a_new_leader_is_made_anew() ->
     names = [f"t{n}" for n in range(ITEMS_MAX + 500)]
     for name in names:
         b.follower.post(Arrived(name, "llama"), first.now_s)
-    b.follower.seek()
+    b.follower.seek(first.now_s)
     second, third = LocalFleet(2, "second-1"), LocalFleet(3, "third-1")
     b.follower.join(2, "second-1", second.now_s)
     batches = b.follower.take_batches()
@@ -228,9 +228,9 @@ def test_a_ticket_that_finishes_without_running_leaves_nothing_in_the_core(
 ) -> None:
     b = fleet.join("b-1", GPU)
     arrive(b, fleet, "x", "y", "waits")
-    b.follower._outbox.items.append(Finished("waits"))
+    b.follower.outbox.items.append(Finished("waits"))
     fleet.settle()
-    assert set(fleet.leader._scheduler._book.entries) == {"x", "y"}
+    assert set(fleet.leader.decisions.scheduler._book.entries) == {"x", "y"}
 
 
 def test_a_retry_calls_lent_slots_back(fleet: LocalFleet) -> None:
@@ -338,7 +338,9 @@ def test_a_loan_is_used_for_two_thirds_of_a_lease_after_the_last_stamp(fleet: Lo
 
 def test_a_stamp_never_goes_back(fleet: LocalFleet) -> None:
     b = fleet.join("b-1", GPU)
-    orders = Orders(1, "lead-1", b.follower.generation, b.follower._received, (HeartbeatReply(),))
+    orders = Orders(
+        1, "lead-1", b.follower.outbox.generation, b.follower._received, (HeartbeatReply(),)
+    )
     b.hear(orders, fleet)
     assert b.follower.may_use_loans(fleet.now_s + 1.0)
 
@@ -347,14 +349,12 @@ def test_totals_never_go_down_for_one_who_looks(fleet: LocalFleet) -> None:
     b = fleet.join("b-1", GPU)
     arrive(b, fleet, "x", "y", "z")
     b.post(Observed(), fleet, settle=True)
-    b.follower.seek()
-    b.post(Observed(), fleet)
-    b.follower.go_standalone(fleet.now_s)
+    b.follower.seek(fleet.now_s)
     b.post(Observed(), fleet)
     new = LocalFleet(2, "new-1")
     new.take_over(b)
     b.post(Observed(), new, settle=True)
-    assert len(b.totals) == 4
+    assert len(b.totals) == 3
     for before, after in zip(b.totals, b.totals[1:], strict=False):
         assert after.accepted >= before.accepted
         assert after.enqueued >= before.enqueued
@@ -364,9 +364,9 @@ def test_loans_that_come_back_twice_count_once(fleet: LocalFleet) -> None:
     b = fleet.join("b-1", GPU)
     arrive(b, fleet, "x")
     b.post(Finished("x"), fleet, settle=True)
-    b.follower._outbox.items += [GaveBack("gpu", 1), GaveBack("gpu", 1)]
+    b.follower.outbox.items += [GaveBack("gpu", 1), GaveBack("gpu", 1)]
     fleet.settle()
-    assert fleet.leader._scheduler._book.cluster.nodes["gpu"].lent == 0
+    assert fleet.leader.decisions.scheduler._book.cluster.nodes["gpu"].lent == 0
 
 
 @pytest.mark.parametrize("missing", ["orders", "an announcement"])

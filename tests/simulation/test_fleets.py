@@ -12,7 +12,7 @@ import pytest
 from forebay.coordination.follower.follower import Follower
 from forebay.coordination.leader import deferred_decisions
 from forebay.coordination.protocol.wire_ids import WireIds
-from forebay.coordination.replica import Replica
+from forebay.coordination.roles import Roles
 from forebay.core import Arrived, Options
 from harness.fleet_simulation import (
     Fault,
@@ -57,16 +57,6 @@ def test_the_same_seed_gives_the_same_world() -> None:
     assert first.counts == second.counts
 
 
-class NeverStepsDown(Replica):
-    """A leader that does not know of leases."""
-
-    def _check_leadership(self, now_s: float) -> None:
-        pass
-
-    def _step_down(self, why: str) -> None:
-        pass
-
-
 class Unfenced(Keyspace):
     """A store that lets anyone speak for the fleet, and gives the lease away all the same."""
 
@@ -79,11 +69,14 @@ def frozen_leader(seed: int) -> FleetPlan:
     return replace(BUSY, seed=seed, faults=faults, duration_s=45.0)
 
 
-def test_leases_disabled_are_caught_and_the_failure_says_how_to_replay_it() -> None:
-    report = FleetSimulation(frozen_leader(0), NeverStepsDown, Unfenced).run()
+def test_leases_disabled_are_caught_and_the_failure_says_how_to_replay_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    play(frozen_leader(0))
+    monkeypatch.setattr(Roles, "step_down", lambda *_: None)
+    report = FleetSimulation(frozen_leader(0), keyspace=Unfenced).run()
     assert report.problems
     assert "--seed 0" in failure(report)
-    play(frozen_leader(0))
 
 
 def cut_followers(seed: int) -> FleetPlan:
@@ -122,8 +115,7 @@ def test_an_old_grant_taken_by_an_id_that_is_used_again_is_caught(
 
 def test_a_timer_that_is_armed_for_the_past_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     play(random_plan(STALE_TIMER))
-    always = lambda self: self._wait_limits.next_s if self._standalone is None else None  # noqa: E731
-    monkeypatch.setattr(Follower, "next_deadline_s", always)
+    monkeypatch.setattr(Follower, "tick", lambda *_: [])
     problems = FleetSimulation(random_plan(STALE_TIMER)).run().problems
     assert "time stands still" in str(problems)
 

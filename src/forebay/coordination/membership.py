@@ -137,10 +137,10 @@ class Roster:
 class Directory:
     """A `Fleet`: the replicas as the rest of the gateway sees them."""
 
-    def __init__(self, replica: Replica, roster: Roster) -> None:
+    def __init__(self, replica: Replica) -> None:
         self.on_broadcast: Callable[[str, bytes], None] = lambda _, __: None
         self._replica = replica
-        self._roster = roster
+        self._roster = replica.roles.roster
         self._asked: dict[str, list[asyncio.Future[str]]] = {}
 
     @property
@@ -152,7 +152,7 @@ class Directory:
         now_s, statuses, leader = replica.statuses()
         views = self._roster.views(statuses, leader, now_s)
         return FleetPicture(
-            replica.mode, replica.epoch, self.me, views, replica.failovers, replica.outages
+            replica.mode, replica.epoch, self.me, views, replica.roles.failovers, replica.outages
         )
 
     def address_of(self, name: str) -> str | None:

@@ -47,6 +47,7 @@ class StoreTasks:
 
     def __init__(self, replica: Replica, store: Store, clock: Timers, lease_s: float) -> None:
         self._replica = replica
+        self._roles = replica.roles
         self._store = store
         self._clock = clock
         self._interval_s = lease_s / HEARTBEATS
@@ -97,16 +98,16 @@ class StoreTasks:
                 await self._store.close()
 
     async def _leave_fleet(self) -> None:
-        replica = self._replica
+        roles = self._roles
         with contextlib.suppress(StoreLost):
             try:
                 await self._resign()
             except StoreLost:  # one call may fail, and the others would wait for a whole lease
                 await self._resign()
-            batches = [encode(batch) for batch in replica.final_batches()]
+            batches = [encode(batch) for batch in roles.follower.final_batches()]
             if batches:  # what it had is free now, not when this replica is missed
-                await self._store.send_up(replica.epoch, batches)
-            await self._store.leave(replica.about.member)
+                await self._store.send_up(roles.epoch, batches)
+            await self._store.leave(roles.about.member)
 
     @property
     def awake(self) -> bool:
@@ -145,7 +146,7 @@ class StoreTasks:
         self._heartbeat_due.clear()
         self._check_readers()
         asked_s = self._clock.monotonic_s()
-        reply = await self._store.heartbeat(replica.registration())
+        reply = await self._store.heartbeat(self._roles.registration(may_lead=not replica.resigned))
         self._worked("_heartbeat")
         replica.on_store_reply(reply, asked_s)
         self._joined.set()
@@ -158,33 +159,32 @@ class StoreTasks:
 
     async def _resign(self) -> None:
         """Give up leadership and send the last orders, again if that failed before."""
-        replica = self._replica
-        if replica.leads:
-            token, orders = replica.token(), replica.final_orders()
+        if self._roles.leads:
+            token, orders = self._roles.token(), self._roles.resign(self._clock.monotonic_s())
             self._final_orders = token, [(name, encode(one)) for name, one in orders]
         if self._final_orders is not None:
             await self._store.send_down(*self._final_orders, last=True)
             self._final_orders = None
 
     async def _send(self) -> None:
-        replica = self._replica
+        roles = self._roles
         await self._mail.wait()
         self._mail.clear()
-        batches, epoch = replica.take_batches(), replica.epoch
+        batches, epoch = roles.take_batches(), roles.epoch
         for batch in batches:  # one by one: a long announcement must not be one long call
             await self._send_while(
-                lambda: replica.epoch == epoch and replica.mode == "coordinated",
+                lambda: roles.epoch == epoch and roles.follower.mode == "coordinated",
                 partial(self._store.send_up, epoch, [encode(batch)]),
             )
-        orders, token = replica.take_orders(), replica.token()
+        orders, token = roles.take_orders(self._clock.monotonic_s()), roles.token()
         for piece in _pieces(orders, lambda order: len(order[1].items)):
             payloads = [(name, encode(one)) for name, one in piece]
             sent = await self._send_while(
-                lambda: bool(token) and replica.token() == token,
+                lambda: bool(token) and roles.token() == token,
                 partial(self._store.send_down, token, payloads),
             )
             if sent is False:
-                replica.on_lease_lost()
+                roles.step_down("another gateway holds the lease", self._clock.monotonic_s())
 
     async def _send_while(
         self, matters: Callable[[], bool], send: Callable[[], Coroutine[Any, Any, R]]
@@ -210,7 +210,8 @@ class StoreTasks:
             if entries:
                 after = entries[-1].id
                 read = [self._reader.orders(entry.payload) for entry in entries]
-                self._replica.on_orders([orders for orders in read if orders is not None])
+                orders = [one for one in read if one is not None]
+                self._replica.submit(partial(self._roles.receive_orders, orders))
 
     async def _read_batches(self) -> None:
         """Read what the other replicas send to the leader, while this one leads."""
@@ -226,7 +227,7 @@ class StoreTasks:
                 for piece in _pieces(batches, lambda batch: len(batch.items)):
                     if replica.epoch != epoch:
                         break  # re-elected meanwhile: these were for the previous epoch
-                    replica.on_batches(piece)
+                    replica.submit(partial(self._roles.receive_batches, piece))
                     await asyncio.sleep(0)  # heartbeats must not wait for a long queue
         self._worked("_read_batches")
         if not replica.leads:
@@ -237,8 +238,8 @@ class StoreTasks:
         await self._alone.wait()
         replica, before, said = self._replica, False, False
         while replica.mode in ("alone", "cut_off") and not self._stopped:
-            cut_off = await replica.ask_peers(replica.addresses())
-            replica.on_peers_polled(cut_off=cut_off)
+            cut_off = await replica.ask_peers(self._roles.roster.addresses())
+            replica.submit(partial(self._roles.set_cut_off, cut_off))
             if cut_off == before and cut_off != said:  # at first the others may not have noticed
                 said = cut_off
                 logger.warning(PARTITIONED if said else ALL_STANDALONE)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
-from forebay.coordination.follower.local_ticket import LocalTicket, announce_all, expirations
-from forebay.core import Arrived, Expire, Resumed, Route, Wait
+from forebay.coordination.follower.local_ticket import LocalTicket, announce_all
+from forebay.core import Arrived, Resumed, Route, Wait
 
 ARRIVAL = Arrived("x", "llama", fallbacks=("qwen",))
 
@@ -50,17 +48,3 @@ def test_what_runs_is_announced_first() -> None:
         "a",
         "b",
     ]
-
-
-@pytest.mark.parametrize(("own_s", "limit_s"), [(None, 5.0), (9.0, 5.0), (5.0, 9.0)])
-def test_waiting_ends_at_the_smaller_limit(own_s: float | None, limit_s: float) -> None:
-    ticket = LocalTicket(Arrived("x", "llama", max_wait_s=own_s), 0.0)
-    assert expirations([ticket], limit_s, 4.9) == []
-    assert expirations([ticket], limit_s, 5.0) == [Expire("x", "queue_timeout", 5.0)]
-
-
-def test_jobs_and_what_runs_are_never_late() -> None:
-    job = LocalTicket(Arrived("x", "llama", job=True), 0.0)
-    running = LocalTicket(Arrived("y", "llama"), 0.0)
-    running.run(Route("y", "gpu"), 0.0)
-    assert expirations([job, running], 1.0, 100.0) == []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.coordination.follower.standalone import share_of
+from forebay.coordination.follower.share import share_of
 
 if TYPE_CHECKING:
     from random import Random

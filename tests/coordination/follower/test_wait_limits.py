@@ -49,7 +49,7 @@ def test_a_leader_that_falls_silent_costs_nobody_more_than_a_moment() -> None:
     fleet.settle()  # and the leader, if it is there after all, does not keep them
     replica.post(Finished("runs"), fleet, settle=True)
     assert replica.started == ["runs"]
-    assert set(fleet.leader._scheduler._book.entries) == set()
+    assert set(fleet.leader.decisions.scheduler._book.entries) == set()
 
 
 def test_where_the_leader_says_it_in_time_nothing_is_said_twice() -> None:
@@ -79,7 +79,7 @@ def test_one_that_will_not_wait_is_told_when_its_refusal_cannot_be_held_back_any
 def test_who_came_while_nobody_led_has_waited_since_then() -> None:
     fleet = LocalFleet()
     replica = busy(fleet)
-    replica.follower.seek()
+    replica.follower.seek(fleet.now_s)
     replica.post(Arrived("asks", "m", max_wait_s=LIMIT_S), fleet)
     fleet.now_s += 1.5
     fleet.take_over(replica)

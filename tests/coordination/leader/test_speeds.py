@@ -46,7 +46,7 @@ def balanced(fleet: LocalFleet) -> list[str]:
     """Have the leader share out what is idle; return the nodes of which slots are lent."""
     fleet.leader.balance(fleet.now_s)
     fleet.settle()
-    return fleet.leader._lending.loans.nodes()
+    return fleet.leader.decisions.lending.loans.nodes()
 
 
 def measure(fleet: LocalFleet, workers: list[LocalReplica], rounds: int = 8) -> None:

@@ -181,7 +181,10 @@ async def test_a_leader_whose_loop_was_held_up_leads_again_in_another_epoch(grou
     second.post(Arrived("b", "llama"))
     await until(lambda: second.waiting == ["b"])
     epoch = first.worker.replica.epoch
-    first.worker.replica._step_down("the lease was not renewed in time")
+    roles = first.worker.replica.roles
+    roles.step_down(
+        "the lease was not renewed in time", LoopClock(asyncio.get_running_loop()).monotonic_s()
+    )
     await until(lambda: first.leads and first.worker.replica.epoch > epoch)
     await group.settled()
     first.post(Finished("a"))
@@ -206,7 +209,7 @@ async def test_short_requests_on_lent_slots_are_counted_once_wherever_they_ran(
 ) -> None:
     hands = [await group.start(MANY), await group.start(MANY)]
 
-    await until(lambda: all(hand.worker.replica._follower._borrowed.idle for hand in hands))
+    await until(lambda: all(hand.worker.replica.roles.follower._borrowed.idle for hand in hands))
     for number in range(50):
         for hand in hands:
             hand.post(Arrived(f"{number}", "llama"))

@@ -13,30 +13,26 @@ differences of one clock are compared.
 
 from __future__ import annotations
 
-from math import inf
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from forebay.coordination.follower.borrowed_slots import BorrowedSlots
-from forebay.coordination.follower.loan_reports import REPORT_S
 from forebay.coordination.follower.local_ticket import (
     LocalTicket,
     announce_all,
     audit,
-    expirations,
+    own_picture,
     record,
 )
-from forebay.coordination.follower.standalone import Standalone, own_picture
 from forebay.coordination.follower.wait_limits import WaitLimits
 from forebay.coordination.leader.node_views import OwnNodeViews
-from forebay.coordination.leader.totals import count_ending, highest, with_endings
+from forebay.coordination.leader.totals import KnownTotals
 from forebay.coordination.protocol.messages import (
     About,
     Announced,
     Broadcast,
     Down,
-    Endings,
     GaveBack,
     Heartbeat,
     HeartbeatReply,
@@ -75,7 +71,6 @@ from forebay.core import (
     SlotsChanged,
     Snapshot,
     Ticked,
-    Totals,
     Wait,
 )
 from forebay.core.arrivals import REASONS
@@ -83,9 +78,10 @@ from forebay.core.arrivals import REASONS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from forebay.coordination.follower.loan_reports import LoanReports, LoanRun
+    from forebay.coordination.follower.loan_reports import LoanReports
+    from forebay.coordination.follower.share import Share
     from forebay.coordination.protocol.fleet import Mode
-    from forebay.coordination.protocol.messages import MemberStatus, Passed
+    from forebay.coordination.protocol.messages import MemberStatus
     from forebay.core import Action, Event, RejectCode
 
 USABLE = 2 / 3
@@ -136,11 +132,10 @@ class Follower:
         self.reports = reports
         self._lease_s = lease_s
         self.epoch, self.leader = 0, ""
-        self.mode: Mode = "seeking"
+        self.share: Share | None = None
+        """Of the slots, while this replica has no other leader than itself."""
         self.tickets: dict[str, LocalTicket] = {}
-        self.totals = Totals()
-        self.endings = Endings()  # of this replica's own requests
-        self.known_endings: dict[str, Endings] = {}  # as the leader said last
+        self.counts = KnownTotals()
         self.replicas: tuple[MemberStatus, ...] = ()
         self.members: tuple[str, ...] = ()  # as the store said last; standalone shares go by them
         self.stopping = False
@@ -149,10 +144,11 @@ class Follower:
         )
         self._views = OwnNodeViews()
         self._borrowed = BorrowedSlots(options)
-        self._standalone: Standalone | None = None
-        self._stamp_s = -lease_s  # of the last heartbeat that the leader echoed
+        self.stamp_s = -lease_s
+        """Of the last heartbeat that the leader echoed."""
         self._received = 0
-        self._outbox = Outbox()
+        self.outbox = Outbox()
+        """What waits to be sent to the leader."""
         self._wait_limits = WaitLimits(self.tickets)
 
     def post(self, event: Event, now_s: float) -> list[Action]:
@@ -160,7 +156,8 @@ class Follower:
         if isinstance(event, Arrived):
             return self._arrive(event, now_s)
         if isinstance(event, Finished | Cancelled | Returned):
-            return self._update_ticket(event, now_s)
+            self._update_ticket(event, now_s)
+            return []
         if isinstance(event, Revoked) and self.stopping and event.id in self.tickets:
             return [Abort(event.id, event.code)]  # all run, and the leader may be gone already
         return self._take_other(event, now_s)
@@ -168,15 +165,16 @@ class Follower:
     def _arrive(self, arrival: Arrived, now_s: float) -> list[Action]:
         if self.stopping:
             return [rejection(arrival.id, "shutting_down")]
-        if self.mode != "coordinated" and len(self.tickets) >= self._tickets_max():
-            return [rejection(arrival.id, "queue_full")]
+        if not self.leader and len(self.tickets) >= self.options.max_size + self._views.slots():
+            return [rejection(arrival.id, "queue_full")]  # nobody else bounds the whole queue
         ticket = self.tickets[arrival.id] = LocalTicket(arrival, now_s)
         self._watch(ticket, now_s)
-        return self._forward(arrival, now_s)
+        self.send(arrival)
+        return []
 
     def start_on_loan(self, arrival: Arrived, now_s: float) -> Route | None:
         """Start an arrival on a lent slot, of which the leader hears later."""
-        if not self._borrowed.idle or self.mode != "coordinated":
+        if not self._borrowed.idle or not self.leader:
             return None
         if self.stopping or not self.may_use_loans(now_s):
             return None
@@ -188,68 +186,47 @@ class Follower:
     def end_on_loan(self, event: Finished, now_s: float) -> None:
         """End a request of which the leader has not heard."""
         node = self.reports.end(event, now_s).route.node
-        self.endings = count_ending(self.endings, event)
+        self.counts.count(event)
         if owed := self._borrowed.end(event.id, node, now_s):
             self.send(GaveBack(node, owed))
 
-    def report(self, now_s: float, *, all_runs: bool = False) -> None:
-        """Tell the leader what it has not heard of: what has ended, and what runs for a while."""
+    def report(self, before_s: float | None = None) -> None:
+        """Tell the leader what it has not heard of: what has ended, and what runs since then.
+
+        Without a time it is all that runs.
+        """
         self._send_ended()
-        before_s = now_s if all_runs else now_s - REPORT_S
-        while (run := self.reports.take_eldest(before_s)) is not None:
-            self._report_run(run)
+        for own_id in self.reports.running(before_s):
+            self.report_one(own_id)
 
     def report_one(self, own_id: str) -> None:
         """Report a request by itself, because something happens to it that no sum can say."""
-        self._report_run(self.reports.runs.pop(own_id))
-
-    def _report_run(self, run: LoanRun) -> None:
-        arrival = self.reports.renamed(run)
-        ticket = self.tickets[arrival.id] = LocalTicket(arrival, run.since_s)
-        ticket.run(run.route, run.since_s)
-        ticket.lent, ticket.seq, ticket.loan_id = True, 0, run.arrival.id
-        self.send(Resumed(arrival, node=ticket.node, attempt=1, lent=True))
+        ticket = self.reports.take_ticket(own_id)
+        self.tickets[ticket.arrival.id] = ticket
+        self.send(Resumed(ticket.arrival, node=ticket.node, attempt=1, lent=True))
 
     def _send_ended(self) -> None:
-        if self.mode == "coordinated":
-            self._outbox.items += self.reports.take_ended(self.about.member)
+        if self.leader:
+            self.outbox.items += self.reports.take_ended(self.about.member)
 
     def _watch(self, ticket: LocalTicket, now_s: float) -> None:
-        is_led = self.mode == "coordinated" and self.leader != self.about.member
-        if is_led:  # a leader expires its own in time
+        if self.leader != self.about.member:  # a leader expires its own in time
             self._wait_limits.watch(ticket, self.options.wait_s_max, now_s)
 
     def may_use_loans(self, now_s: float) -> bool:
         """Say whether what the leader granted or lent may still be used."""
-        return now_s < self._stamp_s + USABLE * self._lease_s
-
-    def has_leader_contact(self, now_s: float) -> bool:
-        """Say whether the leader has answered within a lease; else it may have forgotten us."""
-        return now_s < self._stamp_s + self._lease_s
+        return now_s < self.stamp_s + USABLE * self._lease_s
 
     @property
-    def is_standalone(self) -> bool:
-        """Whether it decides by its own share of the slots, without a leader."""
-        return self._standalone is not None
+    def mode(self) -> Mode:
+        if self.share is not None:
+            return self.share.mode(self._views.events())
+        return "coordinated" if self.leader else "seeking"
 
-    @property
-    def has_outgoing(self) -> bool:
-        """Whether there is something to send to the leader."""
-        return bool(self._outbox.items) and self.mode == "coordinated"
-
-    @property
-    def generation(self) -> int:
-        """The number of the latest announcement."""
-        return self._outbox.generation
-
-    def _tickets_max(self) -> int:
-        """Return the bound on tickets here while no leader bounds the whole queue."""
-        return self.options.max_size + self._views.slots()
-
-    def _update_ticket(self, event: Finished | Cancelled | Returned, now_s: float) -> list[Action]:
+    def _update_ticket(self, event: Finished | Cancelled | Returned, now_s: float) -> None:
         ticket = self.tickets.get(event.id)
         if ticket is None:
-            return []
+            return
         owed, node = 0, ticket.node
         if ticket.lent:
             ticket.lent = False
@@ -259,12 +236,11 @@ class Follower:
             self._watch(ticket, now_s)
         else:
             if isinstance(event, Finished) and ticket.stage == "running":
-                self.endings = count_ending(self.endings, event)
+                self.counts.count(event)
             del self.tickets[event.id]
-        actions = self._forward(event, now_s)
+        self.send(event)
         if owed:
             self.send(GaveBack(node, owed))
-        return actions
 
     def _take_other(self, event: Event, now_s: float) -> list[Action]:
         match event:
@@ -276,57 +252,47 @@ class Follower:
             case NodeRemoved():
                 self._views.remove(event.name)
                 self._borrowed.remove(event.name, now_s)
+            case ShutDown() | Ticked() | Audited() | OptionsChanged() | Lent():
+                return self._take_local(event, now_s)
+            case Observed() if not self.leader:
+                views, tickets = self._views.at(now_s), self.tickets.values()
+                return self._perform([own_picture(self.options, views, tickets, now_s)], now_s)
+            case _:
+                pass
+        self.send(event)
+        return []
+
+    def _take_local(
+        self, event: ShutDown | Ticked | Audited | OptionsChanged | Lent, now_s: float
+    ) -> list[Action]:
+        """Handle what the leader need not hear of, or hears in another way."""
+        match event:
             case ShutDown():
                 return self._shut_down(now_s)
             case Ticked():
                 return self.tick(now_s)
-            case OptionsChanged() | Lent() | Observed() | Audited():
-                return self._take_local(event, now_s)
-            case _:
+            case Audited():
+                self.report()
+                return [audit(self.tickets)]
+            case OptionsChanged():
+                self.options = event.options
+                self._borrowed.paced = event.options.key_limits
+            case Lent():  # only cores know of them
                 pass
-        actions = self._forward(event, now_s)
-        if self._standalone is not None:
-            self.mode = self._standalone.mode  # there may be a share now, or none any more
-        return actions
-
-    def _take_local(self, event: Event, now_s: float) -> list[Action]:
-        """Handle what does not concern the leader, or not always."""
-        if isinstance(event, Audited):
-            self.report(now_s, all_runs=True)
-            return [audit(self.tickets)]
-        if isinstance(event, OptionsChanged):
-            self.options = event.options
-            self._borrowed.paced = event.options.key_limits
-        if self._standalone is not None:
-            return self._perform(self._standalone.handle(event, now_s), now_s)
-        if not isinstance(event, Observed):
-            return []
-        if self.mode == "coordinated":
-            return self._forward(event, now_s)
-        mine = own_picture(self.options, self._views.at(now_s), self.tickets.values(), now_s)
-        return self._perform([mine], now_s)
-
-    def _forward(self, event: Passed, now_s: float) -> list[Action]:
-        """Have the leader decide, or the standalone core."""
-        if self._standalone is not None:
-            return self._perform(self._standalone.handle(event, now_s), now_s)
-        self.send(event)
         return []
 
     def send(self, item: Up) -> None:
         """Queue a message for the leader; without one, the next announcement covers it."""
-        if self.mode == "coordinated":
-            self._outbox.items.append(item)
+        if self.leader:
+            self.outbox.items.append(item)
 
     def _shut_down(self, now_s: float) -> list[Action]:
         """Reject all that wait here at once; the leader is told that they are gone."""
         self.stopping = True
         actions: list[Action] = []
         for name in [name for name, ticket in self.tickets.items() if ticket.stage != "running"]:
-            actions += [
-                rejection(name, "shutting_down"),
-                *self._update_ticket(Cancelled(name), now_s),
-            ]
+            actions.append(rejection(name, "shutting_down"))
+            self._update_ticket(Cancelled(name), now_s)
         for node in self._borrowed.nodes:  # the others need not wait until the lease expires
             self._give_back(node, 0, now_s)
         return actions
@@ -337,30 +303,23 @@ class Follower:
 
     def tick(self, now_s: float) -> list[Action]:
         """Expire what has waited too long where no leader does, or not in time."""
-        if self._standalone is not None:
-            return self._perform(self._standalone.handle(Ticked(), now_s), now_s)
-        if self.mode == "seeking":
-            expired = expirations(self.tickets.values(), self.options.wait_s_max, now_s)
-        else:
-            expired = self._wait_limits.take_expired(now_s)
+        expired = self._wait_limits.take_expired(now_s)
         for action in expired:
-            self.endings = count_ending(self.endings, action)
+            self.counts.count(action)
             del self.tickets[action.id]
             self.send(Cancelled(action.id))
         return [*expired]
 
     def next_deadline_s(self) -> float | None:
-        """Return when to `tick` if nothing happens; None also while there is no leader."""
-        if self._standalone is not None:
-            return self._standalone.next_deadline_s()
-        return self._wait_limits.next_s if self.mode == "coordinated" else None
+        """Return when to `tick` if nothing happens."""
+        return self._wait_limits.next_s
 
-    def join(self, epoch: int, leader: str, now_s: float) -> None:
-        self.report(now_s, all_runs=True)  # to be announced with the others
-        self.epoch, self.leader, self.mode = epoch, leader, "coordinated"
+    def join(self, epoch: int, leader: str, now_s: float, share: Share | None = None) -> None:
+        """Announce everything to a leader; with a share that is this replica itself."""
+        self.report()  # to be announced with the others
+        self.epoch, self.leader, self.share = epoch, leader, share
         self._received = 0
-        self._stamp_s = now_s  # orders that follow from this announcement are younger than it
-        self._standalone = None
+        self.stamp_s = now_s  # orders that follow from this announcement are younger than it
         self._wait_limits.restart(self.options.wait_s_max, now_s)
         self._borrowed = BorrowedSlots(self.options)
         views = self._views.at(now_s).values()
@@ -369,77 +328,41 @@ class Follower:
         for ticket in self.tickets.values():
             ticket.lent = False  # from now on a lease like any other
         tickets = announce_all(self.tickets.values(), now_s)
-        last = (Announced(self.about), Heartbeat(now_s, self.endings))
-        self._outbox.begin((*views, *tickets, *last))
+        last = (Announced(self.about), Heartbeat(now_s, self.counts.own))
+        self.outbox.begin((*views, *tickets, *last))
 
-    def follows(self, epoch: int, leader: str) -> bool:
-        return (self.mode, self.epoch, self.leader) == ("coordinated", epoch, leader)
-
-    def seek(self) -> None:
+    def seek(self, now_s: float) -> None:
         """Wait for the next leader: there is none, but the store is reachable."""
-        self.report(inf, all_runs=True)
-        if self.mode == "coordinated":
-            self.mode = "seeking"
-            self._outbox.items.clear()  # the next announcement covers it
-
-    def go_standalone(self, now_s: float) -> list[Action]:
-        """Decide by this replica's own share of the slots: the store is unreachable."""
-        if self._standalone is not None:
-            return []
-        self.report(now_s, all_runs=True)
-        self._outbox.items.clear()
-        for ticket in self.tickets.values():
-            ticket.lent = False
-        self._borrowed = BorrowedSlots(self.options)
-        known = (*self.members, *(one.about.member for one in self.replicas))
-        self._standalone = Standalone(self.about.member, known, self.options)
-        self._standalone.cut_off = not self.epoch  # one that never met the others knows no share
-        actions = self._standalone.begin(self._views.at(now_s), list(self.tickets.values()), now_s)
-        self.mode = self._standalone.mode
-        return self._perform(actions, now_s)
-
-    def set_cut_off(self, *, off: bool, now_s: float) -> list[Action]:
-        """Note, while standalone, whether other replicas still have a leader."""
-        if self._standalone is None:
-            return []
-        actions = self._standalone.set_cut_off(off=off or not self.epoch, now_s=now_s)
-        self.mode = self._standalone.mode
-        return self._perform(actions, now_s)
-
-    def end_standalone(self) -> None:
-        """Go back to seeking a leader: the store is reachable again."""
-        if self._standalone is not None:
-            self._standalone = None
-            self.mode = "seeking"
+        self.report()
+        if self.leader:
+            self.leader, self.share = "", None
+            self.outbox.items.clear()  # the next announcement covers it
+            self._wait_limits.restart(self.options.wait_s_max, now_s)
 
     def send_heartbeat(self, now_s: float) -> None:
         self._send_ended()  # a summary after the count that holds it would count twice
-        self.send(Heartbeat(now_s, self.endings))
-
-    def take_items(self) -> list[Up]:
-        """Take the messages to the leader as they are, for one in this process."""
-        return self._outbox.take()
+        self.send(Heartbeat(now_s, self.counts.own))
 
     def take_batches(self) -> list[ReplicaBatch]:
         """Take the messages to the leader as numbered batches."""
-        return self._outbox.batches(self.about.member) if self.has_outgoing else []
+        return self.outbox.batches(self.about.member) if self.outbox.items else []
 
     def final_batches(self) -> list[ReplicaBatch]:
         """Take the last messages before this replica leaves; nothing runs here any more."""
-        if self.mode != "coordinated":
+        if not self.leader:
             return []
-        return [*self.take_batches(), self._outbox.last(self.about.member)]
+        return [*self.take_batches(), self.outbox.last(self.about.member)]
 
     def receive(self, orders: Orders, now_s: float) -> list[Action]:
         """Take orders, unless they are late, early or from another leader."""
         if orders.epoch > self.epoch:
             self.join(orders.epoch, orders.leader, now_s)
             return []
-        if self.mode != "coordinated" or orders.epoch < self.epoch:
+        if not self.leader or self.share is not None or orders.epoch < self.epoch:
             return []
         number, expected = orders.number, self._received
         known = orders.leader == self.leader  # a store that lost its data may give an epoch twice
-        late = orders.generation != self.generation  # for an earlier announcement
+        late = orders.generation != self.outbox.generation  # for an earlier announcement
         if known and orders.are_last and (late or number != expected):
             # Whatever is missing before them, the next leader will ask for.
             return self._apply(orders.items[-1], now_s)
@@ -455,10 +378,10 @@ class Follower:
 
     def apply(self, items: Sequence[Down], now_s: float) -> list[Action]:
         """Carry out orders, one after the other."""
-        generation = self.generation
+        generation = self.outbox.generation
         actions: list[Action] = []
         for item in items:
-            if self.generation != generation:
+            if self.outbox.generation != generation:
                 break  # it has announced itself anew: the rest is void
             if type(item) is Route or type(item) is Wait:  # nearly all are
                 if record(self.tickets, item, now_s):
@@ -474,15 +397,13 @@ class Follower:
                 if self.stopping:
                     self._give_back(item.node, 0, now_s)
             case Recall():
-                self.report(now_s, all_runs=True)  # what is busy must not look idle
+                self.report()  # what is busy must not look idle
                 self._give_back(item.node, item.keep, now_s)
             case HeartbeatReply():
-                self._stamp_s = max(self._stamp_s, item.stamp_s)
-                self.totals, self.replicas = highest(self.totals, item.totals), item.replicas
-                self.known_endings = item.endings
+                self._note_reply(item)
             case Resigned():
                 self.on_notice(item)
-                self.seek()
+                self.seek(now_s)
             case Resync():
                 self.join(self.epoch, self.leader, now_s)
             case ProbeNode() | Owner() | Broadcast() | MemberLeft():
@@ -491,25 +412,28 @@ class Follower:
                 return self._perform([item], now_s)
         return []
 
+    def _note_reply(self, reply: HeartbeatReply) -> None:
+        self.stamp_s = max(self.stamp_s, reply.stamp_s)
+        self.counts.learn(reply.totals, reply.endings)
+        if self.share is None:  # else it says nothing of the others
+            self.replicas = reply.replicas
+
     def _perform(self, actions: list[Action], now_s: float) -> list[Action]:
         """Record decisions; leave out those about tickets that have ended."""
-        return [self._count(action) for action in actions if record(self.tickets, action, now_s)]
-
-    def _count(self, action: Action) -> Action:
-        """Count an expiry, keep found slots, and keep the totals of a snapshot from going down."""
-        if isinstance(action, Expire):
-            self.endings = count_ending(self.endings, action)
-        elif isinstance(action, SlotsChanged):
-            self._views.change_slots(action.name, action.slots)
-        if not isinstance(action, Snapshot):
-            return action
-        seen = highest(self.totals, action.totals)
-        self.totals = highest(seen, with_endings(seen, self.fleet_endings()))
-        return replace(action, totals=self.totals)
-
-    def fleet_endings(self) -> dict[str, Endings]:
-        """Return how many requests have ended in which way, by member, as far as known here."""
-        return {**self.known_endings, self.about.member: self.endings}
+        done: list[Action] = []
+        for action in actions:
+            if not record(self.tickets, action, now_s):
+                continue
+            if isinstance(action, Expire):
+                self.counts.count(action)
+            elif isinstance(action, SlotsChanged):
+                self._views.change_slots(action.name, action.slots)
+            elif isinstance(action, Snapshot):
+                action = replace(action, totals=self.counts.shown(action.totals, self.about.member))
+            elif self.share is not None and isinstance(action, Reject):
+                action = self.share.explained(action)
+            done.append(action)
+        return done
 
 
 def rejection(ticket_id: str, code: RejectCode) -> Reject:

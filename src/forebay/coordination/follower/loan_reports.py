@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from forebay.coordination.follower.local_ticket import LocalTicket
 from forebay.coordination.protocol.messages import RanOnLoan
 
 if TYPE_CHECKING:
@@ -112,17 +113,21 @@ class LoanReports:
         ended.add(run, event, now_s, len(self.runs) + 1)
         return run
 
-    def take_eldest(self, before_s: float) -> LoanRun | None:
-        """Take one that began before that moment."""
-        for own_id, run in self.runs.items():
-            if run.since_s > before_s:
-                break
-            return self.runs.pop(own_id)
-        return None
+    def take_ticket(self, own_id: str) -> LocalTicket:
+        """Take one that runs, as a ticket under the id by which replicas know it."""
+        run = self.runs.pop(own_id)
+        ticket = LocalTicket(self._rename(run.arrival), run.since_s)
+        ticket.run(run.route, run.since_s)
+        ticket.lent, ticket.seq, ticket.loan_id = True, 0, own_id
+        return ticket
 
-    def renamed(self, run: LoanRun) -> Arrived:
-        """Return the arrival under the id by which replicas know it."""
-        return self._rename(run.arrival)
+    def running(self, before_s: float | None) -> list[str]:
+        """Return the ids of those that began before that moment; None: of all."""
+        return [
+            own_id
+            for own_id, run in self.runs.items()
+            if before_s is None or run.since_s <= before_s
+        ]
 
     def take_ended(self, member: str) -> list[RanOnLoan]:
         """Take what there is to tell of those that have ended."""

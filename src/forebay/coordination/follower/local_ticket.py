@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec.structs import replace
 
+from forebay.coordination.leader.totals import observed
 from forebay.core import (
     Arrived,
     Audit,
@@ -14,15 +15,16 @@ from forebay.core import (
     Reject,
     Resumed,
     Route,
+    Scheduler,
     SlotsChanged,
     Snapshot,
     Wait,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-    from forebay.core import Action
+    from forebay.core import Action, NodeChanged, Options
 
 Stage: TypeAlias = Literal[
     "asked",  # the leader has not decided yet
@@ -131,10 +133,14 @@ def audit(tickets: dict[str, LocalTicket]) -> Audit:
     return Audit(tuple(Lease(ticket.arrival.id, ticket.node) for ticket in running), len(tickets))
 
 
-def expirations(tickets: Iterable[LocalTicket], limit_s: float, now_s: float) -> list[Expire]:
-    """Return an `Expire` for each that has waited as long as it may."""
-    return [
-        Expire(ticket.arrival.id, "queue_timeout", ticket.waited(now_s))
-        for ticket in tickets
-        if ticket.is_late(limit_s, now_s)
-    ]
+def own_picture(
+    options: Options, views: Mapping[str, NodeChanged], tickets: Iterable[LocalTicket], now_s: float
+) -> Snapshot:
+    """Return a snapshot of this replica's own tickets, for while there is no leader."""
+    scheduler = Scheduler(options)
+    for view in views.values():
+        scheduler.handle(view, now_s)
+    for ticket in sorted(tickets, key=lambda ticket: ticket.stage != "running"):
+        event = ticket.announcement(now_s)
+        scheduler.handle(event if isinstance(event, Resumed) else Resumed(event), now_s)
+    return observed(scheduler, now_s)

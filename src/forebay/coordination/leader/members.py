@@ -122,6 +122,14 @@ class Members:
                 return True
         return False
 
+    def take_own(self) -> list[Down]:
+        """Take what there is for this replica's own follower."""
+        member = self._members.get(self.me)
+        if member is None or not member.out:
+            return []
+        items, member.out = member.out, []
+        return items
+
     def orders_for(self, name: str) -> Orders | None:
         """Take the orders for one replica, as many as one message holds."""
         member = self._members.get(name)

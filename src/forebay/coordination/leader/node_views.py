@@ -58,6 +58,10 @@ class OwnNodeViews:
     def at(self, now_s: float) -> dict[str, NodeChanged]:
         return {name: view.at(now_s) for name, view in self._views.items()}
 
+    def events(self) -> list[NodeChanged]:
+        """Return the reports as they were made."""
+        return [view.event for view in self._views.values()]
+
     def slots(self) -> int:
         return sum(view.event.slots for view in self._views.values())
 

@@ -21,8 +21,6 @@ from forebay.core import NodeChanged, NodeRemoved, Resumed
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from forebay.coordination.protocol.messages import ReplicaBatch
-
 TAKEOVER_LEASES = 1 / 3
 """The part of a lease for which a new leader waits for announcements."""
 TAKEN_AT_ONCE = 1000
@@ -66,11 +64,14 @@ class Takeover:
         if isinstance(item, Announced):
             self._missing.discard(member)
 
-    def keep(self, batch: ReplicaBatch) -> list[Heartbeat]:
-        """Keep a batch for later; return its heartbeats without counts, to be taken now."""
-        for item in batch.items:
-            self.add(batch.member, item)
-        return [Heartbeat(item.stamp_s) for item in batch.items if isinstance(item, Heartbeat)]
+    def keep(self, member: str, items: Iterable[Up]) -> list[Heartbeat]:
+        """Keep items for later; return the heartbeats without counts, to be taken now."""
+        heartbeats = []
+        for item in items:
+            self.add(member, item)
+            if isinstance(item, Heartbeat):
+                heartbeats.append(Heartbeat(item.stamp_s))
+        return heartbeats
 
     def leave(self, member: str) -> None:
         """Wait no longer for a replica that has left, and forget what it sent."""

@@ -100,6 +100,35 @@ class FleetTotals:
         )
 
 
+class KnownTotals:
+    """What one replica knows of the totals, whoever leads."""
+
+    def __init__(self) -> None:
+        self.totals = Totals()
+        self.own = Endings()
+        """Of this replica's own requests."""
+        self._by_member: dict[str, Endings] = {}  # as the leader said last
+
+    def count(self, ending: object) -> None:
+        """Count the end of one of this replica's requests."""
+        self.own = count_ending(self.own, ending)
+
+    def learn(self, totals: Totals, endings: Mapping[str, Endings]) -> None:
+        """Take what a leader has counted."""
+        self.totals = highest(self.totals, totals)
+        self._by_member = dict(endings)
+
+    def endings(self, member: str) -> dict[str, Endings]:
+        """Return how many requests have ended in which way, by member; `member` is this replica."""
+        return {**self._by_member, member: self.own}
+
+    def shown(self, totals: Totals, member: str) -> Totals:
+        """Return the totals of a snapshot; they never go down."""
+        seen = highest(self.totals, totals)
+        self.totals = highest(seen, with_endings(seen, self.endings(member)))
+        return self.totals
+
+
 def observed(scheduler: Scheduler, now_s: float) -> Snapshot:
     """Return the snapshot of a core."""
     (*_, seen) = scheduler.handle(Observed(), now_s)
