@@ -20,6 +20,7 @@ from .scripted_gateway import LIMIT_S, ScriptedGateway, hello, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from contextlib import AbstractAsyncContextManager
 
     from textual.pilot import Pilot
 
@@ -47,7 +48,7 @@ async def drawn(
     """Return what the screen shows, first and after each of these keys."""
     feed = SilentFeed(view.url, None, random.Random(1))
     app = TopApp(feed, view, FakeClock(), is_ascii=is_ascii)
-    async with app.run_test(size=(cells, rows)) as pilot:
+    async with on_screen(app, (cells, rows)) as pilot:
         for _ in range(2):  # the first may come before every part knows its size
             app.draw()
             await pilot.pause()
@@ -62,6 +63,13 @@ async def drawn(
 def made_app(url: str, key: str | None = None) -> TopApp:
     """Return the app as the command makes it."""
     return TopApp(Feed(url, key, random.Random(1)), TopView(url), SystemClock())
+
+
+def on_screen(
+    app: TopApp, size: tuple[int, int] = (80, 24)
+) -> AbstractAsyncContextManager[Pilot[int]]:
+    """Show the app on a screen of this size."""
+    return app.run_test(size=size, notifications=True)
 
 
 def screen_text(app: TopApp) -> str:

@@ -15,13 +15,12 @@ from forebay.nodes.sim.sim_node import SimNode
 from forebay.settings import Settings, digest_of
 from forebay.testing import RawClient
 
-from .conftest import made_app, shows
+from .conftest import made_app, on_screen, shows
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-SIZE = (80, 24)
 KEYS = [
     {"name": "chief", "key_sha256": digest_of("chief-secret"), "admin": True},
     {"name": "team", "key_sha256": digest_of("team-secret")},
@@ -83,7 +82,7 @@ async def test_who_waits_and_who_runs_is_shown(place: Place) -> None:
     for priority in ("normal", "normal", "high", "low", "low"):
         await place.ask(**{"x-forebay-priority": priority})
     app = made_app(place.url)
-    async with app.run_test(size=SIZE) as pilot:
+    async with on_screen(app) as pilot:
         screen = await shows(pilot, "3 of 100")
         assert "2 of 2" in screen
         assert "▰▰     2/2" in screen
@@ -99,14 +98,18 @@ async def test_who_waits_and_who_runs_is_shown(place: Place) -> None:
 async def test_the_keys_drain_and_resume_for_real(place: Place) -> None:
     await place.start(await place.node(), await place.node())
     app = made_app(place.url)
-    async with app.run_test(size=SIZE) as pilot:
+    async with on_screen(app) as pilot:
         await shows(pilot, "● online", lambda text: text.count("● online") == 2)
-        await pilot.press("j", "d", "y")
+        await pilot.press("j", "d")
+        await shows(pilot, "Drain n2?")
+        await pilot.press("y")
         await shows(pilot, "n2 is draining: nothing new starts there.")
         await shows(pilot, "◒ draining")
         assert await place.state_of("n2") == "draining"
         assert await place.state_of("n1") == "online"
-        await pilot.press("r", "y")
+        await pilot.press("r")
+        await shows(pilot, "Resume n2")
+        await pilot.press("y")
         await shows(pilot, "● online", lambda text: text.count("● online") == 2)
         assert await place.state_of("n2") == "online"
 
@@ -116,20 +119,20 @@ async def test_a_gateway_that_is_restarted_is_found_again(place: Place) -> None:
     first = await place.start(node)
     port = first.port
     app = made_app(place.url)
-    async with app.run_test(size=SIZE) as pilot:
+    async with on_screen(app) as pilot:
         await shows(pilot, "● online")
         await asyncio.wait_for(first.stop(), 20)
         await shows(pilot, "✕ reconnecting")
         await place.start(node, port=port)
-        screen = await shows(pilot, "● live")
-        assert "The gateway has been restarted" in screen
+        await shows(pilot, "● live")
+        await shows(pilot, "The gateway has been restarted")
 
 
 @pytest.mark.parametrize(("key", "may"), [("chief-secret", True), ("team-secret", False)])
 async def test_only_an_admins_key_may_drain(place: Place, key: str, may: bool) -> None:
     await place.start(await place.node(), keys=KEYS)
     app = made_app(place.url, key)
-    async with app.run_test(size=SIZE) as pilot:
+    async with on_screen(app) as pilot:
         await shows(pilot, "● online")
         await pilot.press("d")
         await shows(pilot, "Drain n1?" if may else "Only an admin's key may drain")
@@ -141,7 +144,7 @@ async def test_only_an_admins_key_may_drain(place: Place, key: str, may: bool) -
 async def test_without_a_key_it_ends_and_says_how_to_name_one(place: Place) -> None:
     await place.start(keys=KEYS)
     app = made_app(place.url)
-    async with app.run_test(size=SIZE) as pilot:
+    async with on_screen(app) as pilot:
         await shows(pilot, "the end", lambda _: app.problem is not None)
     assert app.problem is not None
     assert app.problem.is_about_the_key

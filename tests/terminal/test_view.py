@@ -20,36 +20,6 @@ def show(view: TopView, **changed: object) -> None:
     view.take_snapshot(read_snapshot(json.dumps(snapshot(**changed))))
 
 
-def test_the_cursor_moves_and_stops_at_both_ends() -> None:
-    view = made_view()
-    seen = []
-    for by in (-1, 1, 1, 1, -1, 100, -100):
-        view.move(by)
-        seen.append(view.chosen)
-    assert seen == ["gpu1", "gpu2", "gpu3", "gpu3", "gpu2", "gpu3", "gpu1"]
-
-
-def test_the_cursor_and_the_filter_survive_new_pictures() -> None:
-    view = made_view()
-    view.move(1)
-    view.filter = "gpu"
-    show(view, nodes=[node("gpu0"), node("other"), node("gpu2"), node("gpu1")])
-    assert [found.name for found in view.nodes()] == ["gpu0", "gpu2", "gpu1"]
-    chosen = view.chosen_node()
-    assert chosen is not None
-    assert chosen.name == "gpu2"
-
-
-def test_a_node_that_is_gone_for_a_moment_keeps_the_cursor() -> None:
-    view = made_view()
-    view.move(1)
-    show(view, nodes=[node("gpu1")])
-    show(view)
-    chosen = view.chosen_node()
-    assert chosen is not None
-    assert chosen.name == "gpu2"
-
-
 @pytest.mark.parametrize(
     ("typed", "nodes", "models"),
     [
@@ -67,40 +37,23 @@ def test_the_filter_finds_nodes_and_models_by_text(
     assert [found.model for found in view.models()] == models
 
 
-def test_draining_asks_first_and_the_question_stays_about_that_node() -> None:
-    view = made_view()
-    view.move(1)
-    view.ask("drain")
-    show(view, nodes=[node("gpu9")])
-    assert view.question == ("drain", "gpu2")
-
-
 def test_only_a_drained_node_can_be_resumed_and_only_another_drained() -> None:
     view = made_view(nodes=[node("a", state="draining"), node("b")])
-    view.ask("drain")
-    assert "draining already" in view.message
-    view.move(1)
-    view.ask("resume")
-    assert "not draining" in view.message
-    assert view.question is None
-    view.move(-1)
-    view.ask("resume")
-    assert view.question == ("resume", "a")
+    assert "draining already" in view.problem_with("drain", "a")
+    assert "not draining" in view.problem_with("resume", "b")
+    assert view.problem_with("resume", "a") == view.problem_with("drain", "b") == ""
 
 
 def test_who_is_no_admin_is_told_why_not() -> None:
     view = made_view(hello(admin=False))
-    view.ask("drain")
-    assert view.question is None
-    assert "--key-env" in view.message
+    assert "--key-env" in view.problem_with("drain", "gpu1")
+    assert not view.problem_with("cancel", "my-request")
 
 
 def test_while_the_gateway_is_away_nothing_is_asked_of_it() -> None:
     view = made_view()
     view.lose("gone")
-    view.ask("drain")
-    assert view.question is None
-    assert view.message_is_bad
+    assert "cannot be reached" in view.problem_with("drain", "gpu1")
 
 
 def test_paused_the_snapshot_stays_and_the_time_line_goes_on() -> None:
@@ -117,8 +70,6 @@ def test_paused_the_snapshot_stays_and_the_time_line_goes_on() -> None:
 def test_a_restart_is_told_from_a_connection_that_broke() -> None:
     view = made_view()
     view.lose("gone")
-    view.take_hello(read_hello(json.dumps(hello())))
-    assert view.message == "The gateway is back."
+    assert view.take_hello(read_hello(json.dumps(hello()))) == "The gateway is back."
     view.lose("gone")
-    view.take_hello(read_hello(json.dumps(hello(epoch="other"))))
-    assert "restarted" in view.message
+    assert "restarted" in view.take_hello(read_hello(json.dumps(hello(epoch="other"))))

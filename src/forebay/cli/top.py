@@ -21,8 +21,7 @@ from forebay.clock import SystemClock
 from forebay.settings.environment import current_environment
 
 if TYPE_CHECKING:
-    from forebay.sdk import ListedRequest
-    from forebay.terminal.feed import Feed, First, GaveUp
+    from forebay.terminal.feed import Feed, GaveUp
 
 EPILOG = (
     "Keys: q leaves, ? explains the others. d drains the chosen node and r resumes it, for admins. "
@@ -62,9 +61,9 @@ def top(
     is_live = sys.stdout.isatty() and sys.stdin.isatty() and term not in NO_SCREEN
     try:
         if as_json:
-            tell(msgspec.json.format(asyncio.run(_first(feed)).data, indent=2))
+            tell(msgspec.json.format(asyncio.run(_snapshot(feed)), indent=2))
         elif once or not is_live:
-            tell(_still(*asyncio.run(_first_and_line(feed)), address, is_plain))
+            tell(asyncio.run(_still(feed, is_plain)))
         else:
             raise typer.Exit(asyncio.run(_watch(feed, is_plain)))
     except GaveUp as problem:
@@ -88,39 +87,28 @@ def _speaks_utf8() -> bool:
     return all(name.lower().replace("-", "") == "utf8" for name in names)
 
 
-async def _first(feed: Feed) -> First:
+async def _snapshot(feed: Feed) -> str:
     try:
-        return await feed.first()
+        return (await feed.first())[1]
     finally:
         await feed.close()
 
 
-async def _first_and_line(feed: Feed) -> tuple[First, list[ListedRequest] | str]:
-    """Return the first picture, and who waits and runs; or why that cannot be seen."""
-    from forebay.terminal.feed import GaveUp
-
-    try:
-        first = await feed.first()
-        try:
-            return first, await feed.requests()
-        except GaveUp as problem:
-            return first, str(problem)
-    finally:
-        await feed.close()
-
-
-def _still(first: First, in_line: list[ListedRequest] | str, address: str, is_plain: bool) -> str:
+async def _still(feed: Feed, is_plain: bool) -> str:
+    """Return one frame as text; raises GaveUp."""
+    from forebay.sdk.status import read_snapshot
     from forebay.terminal.panels import once
     from forebay.terminal.text import to_ascii
     from forebay.terminal.view import TopView
 
-    view = TopView(address, is_still=True)
-    view.take_hello(first.hello)
-    view.take_snapshot(first.snapshot)
-    if isinstance(in_line, str):
-        view.take_requests([], in_line)
-    else:
-        view.take_requests(in_line)
+    view = TopView(feed.url)
+    try:
+        hello, snapshot = await feed.first()
+        view.take_hello(hello)
+        view.take_snapshot(read_snapshot(snapshot))
+        await view.fetch_requests(feed)
+    finally:
+        await feed.close()
     text = once(view, shutil.get_terminal_size((CELLS_IN_A_PIPE, 24)).columns)
     return to_ascii(text) if is_plain else text
 

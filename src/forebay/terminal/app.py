@@ -1,39 +1,40 @@
-"""The screen of `forebay top`: the panels under Textual, and what the keys do.
+"""The screen of `forebay top`: Textual's own widgets, and what the keys do.
 
+Everything is on one screen: what has no room below the rest is scrolled to. Nodes and requests are
+tables with a cursor, and the keys act on what is chosen in the one that has the focus.
 Colours are the terminal's own sixteen on its own background, so they are readable wherever its
-text is; words carry no colour, so nothing is lost without. Only lines that have changed are sent,
+text is; words carry no colour, so nothing is lost without. Only parts that have changed are sent,
 at most twice a second unless a key was pressed: a slow line does not fall behind.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import quote
 
 from rich.segment import Segment
+from rich.text import Text
+from textual import work
 from textual.app import App
 from textual.binding import Binding
-from textual.containers import Horizontal, Vertical
+from textual.containers import Horizontal, VerticalScroll
 from textual.filter import LineFilter
-from textual.geometry import Region
-from textual.screen import Screen
-from textual.strip import Strip
-from textual.widget import Widget
-from textual.widgets import Digits, Footer, Input, Label
+from textual.screen import ModalScreen
+from textual.widgets import Digits, Footer, Input, Label, Static
 
 from forebay.terminal import panels
 from forebay.terminal.feed import GaveUp
-from forebay.terminal.requests_panel import requests
-from forebay.terminal.text import DIM, line, to_ascii
-from forebay.terminal.view import LINE_TAB
+from forebay.terminal.item_table import NodeTable, RequestTable
+from forebay.terminal.requests_panel import request_facts, requests
+from forebay.terminal.text import ENDLESS, clean, to_ascii
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rich.text import Text
     from textual import events
     from textual.app import ComposeResult
     from textual.color import Color
+    from textual.notifications import SeverityLevel
 
     from forebay.clock import Clock
     from forebay.sdk.status import LiveHello, LiveSnapshot
@@ -43,45 +44,45 @@ if TYPE_CHECKING:
 DRAW_EVERY_S = 0.5
 REQUESTS_EVERY_S = 2.0
 FIGURES_MAX = 9
-OTHER_ROWS = 3
-"""The first line, the message and the keys."""
+TALL_ROWS, BIG_CELLS = 36, 76
+"""From which size of the screen on numbers are drawn big, and charts high."""
 
 
-class TextPanel(Widget):
-    """Lines of text that a function makes for the size of the widget.
+class Panel(Static):
+    """Lines of text that a function makes for the width of the panel and a number of rows."""
 
-    Neither Static nor DataTable: they send all of themselves for one letter that has changed, and
-    draw it through Rich, which takes several times as long for a table of fifty nodes.
-    """
-
-    def __init__(
-        self, view: TopView, make: Callable[[TopView, int, int], list[Text]], *, fades: bool = True
-    ) -> None:
-        super().__init__(id=make.__name__)
+    def __init__(self, view: TopView, make: Callable[[TopView, int, int], list[Text]]) -> None:
+        super().__init__(id=make.__name__, markup=False)
         self._view = view
         self._make = make
-        self._fades = fades
         self._lines: list[Text] = []
 
-    def draw(self) -> None:
-        """Make the lines anew and have those sent that differ."""
-        old, new = self._lines, self._make(self._view, *self.size)
-        if self._fades and not self._view.is_live:
-            new = [line((text.plain, DIM)) for text in new]
-        self._lines = new
-        changed = [y for y in range(max(len(old), len(new))) if old[y : y + 1] != new[y : y + 1]]
-        if changed:
-            self.refresh(*(Region(0, y, self.size.width, 1) for y in changed))
+    def draw(self, rows: int) -> None:
+        """Make the lines anew; equal ones are not sent again."""
+        lines = self._make(self._view, self.size.width, rows)
+        if lines != self._lines:
+            self._lines = lines
+            self.styles.height = len(lines)  # known, so that nothing is wrapped to find out
+            self.set_class(bool(lines), "-shown")
+            self.update(Text("\n", no_wrap=True).join(lines))
 
-    def on_resize(self) -> None:
-        self.draw()
 
-    def on_show(self) -> None:
-        self.draw()
+class Dialog(ModalScreen[bool]):
+    """A text in front of the view that any key ends; the result is whether it was y."""
 
-    def render_line(self, y: int) -> Strip:
-        found = self._lines[y] if y < len(self._lines) else line()
-        return Strip(found.render(self.app.console)).adjust_cell_length(self.size.width)
+    def __init__(self, lines: list[Text]) -> None:
+        super().__init__()
+        self._text = Text("\n").join(lines)
+
+    def compose(self) -> ComposeResult:
+        yield Static(self._text, markup=False)
+
+    def on_key(self, event: events.Key) -> None:
+        event.stop()
+        self.dismiss(event.key in ("y", "Y"))
+
+    def on_click(self) -> None:
+        self.dismiss(False)
 
 
 class AsciiFilter(LineFilter):
@@ -91,48 +92,58 @@ class AsciiFilter(LineFilter):
         return [Segment(to_ascii(text), style, control) for text, style, control in segments]
 
 
-class TopScreen(Screen[None], inherit_bindings=False):
-    """A screen on which Tab does not look for a field to go to."""
-
-
 class TopApp(App[int]):
     """`forebay top` while it runs; returns the exit status, unless `problem` says what ended it."""
 
     ENABLE_COMMAND_PALETTE = False
     ALLOW_SELECT = False
-    AUTO_FOCUS: ClassVar[str | None] = None
     HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = [  # noqa: RUF012 # as in Textual
-        (0, "-tiny"), (50, "-small"), (60, "-narrow"), (76, "-normal"), (110, "-wide"),
+        (0, "-small"), (60, "-narrow"), (76, "-normal"), (110, "-wide"),
+    ]  # fmt: skip
+    VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = [  # noqa: RUF012 # as in Textual
+        (0, "-low"), (24, "-usual"),
     ]  # fmt: skip
     CSS = """
-    Screen, #body { overflow: hidden; background: ansi_default; }
-    #body { height: 1fr; }
-    #body > * { display: none; }
-    TextPanel { height: 1; }
-    Digits { padding-left: 1; text-style: bold; }
-    Digits.-bad { color: ansi_red; }
-    .-lost Digits { color: ansi_default; text-style: dim; }
-    .-airy .gap { margin-top: 1; }
-    .beside TextPanel { height: 1fr; margin-left: 2; }
-    .beside TextPanel:first-child { margin-left: 0; }
-    #queue_bars { width: 3fr; min-width: 24; max-width: 50; }
-    #queue_chart { width: 5fr; }
-    #models { width: 28fr; }
-    #jobs { width: 28; }
-    #problems { width: 20fr; }
-    .-wide #jobs, .-half #jobs { width: 28fr; }
-    .-tiny #queue_chart, .-half #problems { display: none; }
-    .-tiny, .-small, .-narrow { #problems { display: none; } }
-    .-tiny, .-small {
-        #jobs { display: none; }
-        .-half #side { layout: vertical; }
-        .-half #models { width: 100%; }
-        .-half #jobs { display: block; width: 100%; margin: 1 0; }
+    Screen { overflow: hidden; }
+    #body { height: 1fr; overflow-y: scroll; display: none; }
+    #body, ItemTable {
+        scrollbar-size-vertical: 1;
+        scrollbar-background: ansi_default;
+        scrollbar-background-hover: ansi_default;
+        scrollbar-background-active: ansi_default;
     }
+    ItemTable { background: ansi_default; background-tint: transparent; overflow-x: hidden; }
+    ItemTable > .datatable--header { background: ansi_default; text-style: none; }
+    ItemTable > .datatable--cursor { background: ansi_default; color: ansi_default; }
+    ItemTable > .datatable--cursor { text-style: bold; }
+    ItemTable:focus > .datatable--cursor { text-style: reverse; }
+    #body > *, #requests { margin-top: 1; }
+    .-low #body > *, #caption, #figures, #digits { margin-top: 0; }
+    Panel { height: 1; text-wrap: nowrap; }
+    #body > Panel { display: none; }
+    #body > Panel.-shown { display: block; }
+    #body.-lost { text-style: dim; }
+    #digits { height: auto; }
+    Digits { padding-left: 1; text-style: bold; width: 1fr; }
+    Digits.-bad { color: ansi_red; }
+    #queue, #side { height: auto; }
+    #queue_bars { width: 3fr; min-width: 24; max-width: 50; margin-right: 2; }
+    #queue_chart { width: 5fr; }
+    #nodes, #requests { max-height: 40%; }
+    #models { width: 28fr; }
+    #jobs { width: 28; margin: 0 2; }
+    #problems { width: 20fr; }
+    .-wide #jobs { width: 28fr; }
+    .-narrow #problems { display: none; }
+    .-small #side { layout: vertical; }
+    .-small #side Panel { width: 100%; margin: 0; }
+    Dialog { align: center middle; }
+    Dialog Static { width: 78; max-width: 100%; height: auto; border: round ansi_default; }
+    Toast { width: auto; max-width: 100%; padding: 0 1; background: ansi_default; }
     Footer, FooterKey { background: ansi_default; }
     FooterKey .footer-key--key { color: ansi_default; background: ansi_default; }
     FooterKey .footer-key--key { text-style: reverse; }
-    #typing { height: 1; dock: bottom; display: none; }
+    #typing { height: 1; display: none; }
     #typing Input { width: 1fr; }
     #typing Label { padding: 0 1; text-style: dim; }
     """
@@ -140,27 +151,12 @@ class TopApp(App[int]):
         Binding("ctrl+c", "leave(130)", show=False, priority=True),
         Binding("ctrl+q", "leave(0)", show=False, priority=True),
         Binding("ctrl+z", "suspend_process", show=False, priority=True),
-        Binding("y", "answer(True)", "yes"),
-        Binding("n", "answer(False)", "no"),
         Binding("q", "quit", "quit"),
-        Binding("question_mark,h,f1", "set('is_helping', True)", "help", key_display="?"),
-        Binding("down,j", "move(1)", "choose", key_display="↑↓"),
-        Binding("up,k", "move(-1)", show=False),
-        Binding("pagedown", "move(10)", show=False),
-        Binding("pageup", "move(-10)", show=False),
-        Binding("end,G", "move(1000000)", show=False),
-        Binding("home,g", "move(-1000000)", show=False),
-        Binding("d", "ask('drain')", "drain"),
-        Binding("r", "ask('resume')", "resume"),
-        Binding("c", "ask('cancel')", "cancel"),
-        Binding("d,r", "ask('')", "for admins only", key_display="d r"),
-        Binding("slash", "type", "filter", key_display="/", priority=True),  # before what follows
+        Binding("question_mark,h,f1", "help", "help", key_display="?"),
+        Binding("slash", "type", "filter", key_display="/"),
         Binding("escape", "show_all", "all", key_display="Esc"),
-        Binding("tab", "turn(1)", "panel", key_display="Tab"),
-        Binding("shift+tab", "turn(-1)", show=False),
-        *(Binding(str(tab + 1), f"set('tab', {tab})", show=False) for tab in range(5)),
-        Binding("p,space", "set('is_paused', True)", "pause"),
-        Binding("p,space", "set('is_paused', False)", "go on"),
+        Binding("p,space", "pause(True)", "pause"),
+        Binding("p,space", "pause(False)", "go on"),
     ]
 
     def __init__(self, feed: Feed, view: TopView, clock: Clock, *, is_ascii: bool = False) -> None:
@@ -172,45 +168,40 @@ class TopApp(App[int]):
         self._clock = clock
         self._ascii = AsciiFilter(enabled=is_ascii)
         self._is_stale = True
-        self._keys: object = None
-        """What it depended on which keys do something when the last line was made."""
+        self._panels: list[Panel] = []
         self._digits = [Digits() for _ in range(FIGURES_MAX)]
         self._filter = Input(compact=True, max_length=100)
-        self._panels: list[TextPanel] = []
+        self.nodes = NodeTable("nodes")
+        self.requests = RequestTable("requests")
         self._tick()
 
-    def get_default_screen(self) -> TopScreen:
-        return TopScreen()
-
     def compose(self) -> ComposeResult:
-        def panel(make: Callable[[TopView, int, int], list[Text]]) -> TextPanel:
-            return TextPanel(self.view, make)
+        def panel(make: Callable[[TopView, int, int], list[Text]]) -> Panel:
+            return Panel(self.view, make)
 
-        yield TextPanel(self.view, panels.header, fades=False)
-        with Vertical(id="body") as self._body:
-            yield from map(panel, (panels.help_page, panels.tabs, panels.caption))
+        yield panel(panels.header)
+        with VerticalScroll(id="body", can_focus=False) as self._body:
+            yield panel(panels.caption)
             yield Horizontal(*self._digits, id="digits")
             yield panel(panels.figures)
-            with Horizontal(id="queue", classes="gap beside"):
-                yield from map(panel, (panels.queue_bars, panels.queue_chart))
-            for make in (panels.fleet, panels.nodes, panels.node_facts):
-                yield panel(make).add_class("gap")
-            with Horizontal(id="side", classes="gap beside"):
-                yield from map(panel, (panels.models, panels.jobs, panels.problems))
-            for make in (panels.troubles, panels.remedies, requests):
-                yield panel(make).add_class("gap")
-        yield TextPanel(self.view, panels.message, fades=False)
-        with Horizontal(id="typing"):
+            yield Horizontal(*map(panel, (panels.queue_bars, panels.queue_chart)), id="queue")
+            yield panel(panels.fleet)
+            yield self.nodes
+            yield Horizontal(*map(panel, (panels.models, panels.jobs, panels.problems)), id="side")
+            yield panel(panels.troubles)
+            yield self.requests
+            yield panel(panels.remedies)
+        with Horizontal(id="typing") as self._typing:
             yield Label("/")
             yield self._filter
             yield Label("Enter keeps it, Esc clears it")
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        self._panels = list(self.query(TextPanel))
+        self._panels = list(self.query(Panel))
         self.set_interval(DRAW_EVERY_S, self._draw_in_turn)
         self.set_interval(REQUESTS_EVERY_S, self._ask_for_requests)
-        self.run_worker(self._read(), exit_on_error=True)
+        self._read()
         # after Ctrl-Z and `fg` the terminal has forgotten everything
         self.app_resume_signal.subscribe(self, lambda _: self.call_later(self._send_all))
 
@@ -222,6 +213,7 @@ class TopApp(App[int]):
 
     # -- what comes from the gateway
 
+    @work
     async def _read(self) -> None:
         try:
             await self._feed.run(self)
@@ -231,7 +223,8 @@ class TopApp(App[int]):
 
     def take_hello(self, hello: LiveHello) -> None:
         self._tick()
-        self.view.take_hello(hello)
+        if change := self.view.take_hello(hello):
+            self._say(change)
         self._is_stale = True
 
     def take_snapshot(self, snapshot: LiveSnapshot) -> None:
@@ -249,14 +242,12 @@ class TopApp(App[int]):
 
     def _ask_for_requests(self) -> None:
         """Have the requests fetched, while they are looked at; one question at a time."""
-        if self.view.tab == LINE_TAB and self.view.is_live:
-            self.run_worker(self._fetch_requests(), group="requests", exclusive=True)
+        if self.view.is_live and self.requests.is_on_screen:
+            self._fetch_requests()
 
+    @work(exclusive=True, group="requests")
     async def _fetch_requests(self) -> None:
-        try:
-            self.view.take_requests(await self._feed.requests())
-        except GaveUp as problem:
-            self.view.take_requests([], str(problem))
+        await self.view.fetch_requests(self._feed)
         self._is_stale = True
 
     # -- drawing
@@ -266,9 +257,9 @@ class TopApp(App[int]):
         self.view.now_s = self._clock.monotonic_s()
 
     def _draw_in_turn(self) -> None:
-        second = self.view.now.replace(microsecond=0)
+        shown = self.view.now
         self._tick()
-        if self._is_stale or self.view.now.replace(microsecond=0) != second:
+        if self._is_stale or f"{shown:%S}" != f"{self.view.now:%S}":
             self.draw()
 
     def _send_all(self) -> None:
@@ -281,157 +272,107 @@ class TopApp(App[int]):
         """Show the view as it is now."""
         self._is_stale = False
         view = self.view
-        if view.has_snapshot:
-            self._place()
-        for panel in self._panels:
-            if panel.is_on_screen:
-                panel.draw()
-        keys = (bool(view.question), view.is_paused, bool(view.filter), view.hello.admin, view.tab)
-        if keys != self._keys:
-            self._keys = keys
-            self.refresh_bindings()
-
-    def _place(self) -> None:
+        self._body.set_class(not view.is_live, "-lost")
+        if view.has_snapshot and not self._body.display:
+            self._body.display = True
+            self.screen.set_focus(self.nodes)
         cells, rows = self.size
-        body = self._body
-        may_be_big = not self._ascii.enabled
-        planned = panels.plan(self.view, cells, rows - OTHER_ROWS, may_be_big=may_be_big)
-        body.set_class(self.view.tab == 2, "-half")
-        body.set_class("air" in planned, "-airy")
-        body.set_class(not self.view.is_live, "-lost")
-        for block in body.children:
-            block.styles.height = planned.get(block.id or "", 0)
-            block.display = block.id in planned
-        shown = panels.figures_for(self.view, cells) if "digits" in planned else []
-        for digits, figure in zip(self._digits, shown, strict=False):
-            digits.styles.width = cells // len(shown)
-            digits.set_class(figure.is_bad, "-bad")
-            if digits.value != figure.value:
-                digits.update(figure.value)
+        is_tall = rows >= TALL_ROWS and cells >= BIG_CELLS
+        has_digits = is_tall and not self._ascii.enabled
+        rows_of = {
+            "figures": 1 if has_digits else 2,
+            "queue_bars": 12 if is_tall else 4,
+            "queue_chart": 12 if is_tall else 4,
+        }
+        for panel in self._panels:
+            panel.draw(rows_of.get(panel.id or "", rows // 4))
+        cells = self.nodes.scrollable_content_region.width
+        head, *lines = panels.nodes(view, cells, ENDLESS)
+        self.nodes.draw(head, lines, [node.name for node in view.nodes()])
+        cells = self.requests.scrollable_content_region.width
+        head, *lines = requests(view, cells, ENDLESS)
+        self.requests.draw(head, lines, [one.id for one in view.shown_requests()])
+        shown = panels.figures_for(view, self._body.size.width) if has_digits else []
+        for place, digits in enumerate(self._digits):
+            digits.display = place < len(shown)
+            if digits.display:
+                digits.set_class(shown[place].is_bad, "-bad")
+                digits.update(shown[place].value)
+        self.refresh_bindings()
 
-    # -- keys, clicks and the wheel
+    # -- keys
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Say whether a key does something now; the last line has those that do."""
-        view = self.view
-        if action in ("leave", "suspend_process"):
-            return True
-        if view.question is not None or action == "answer":
-            return view.question is not None and action == "answer"
+        """Return whether a key does something now; the last line has those that do."""
         if self._filter.has_focus:
-            return action in ("show_all", "move")
-        possible = {
-            "ask": self._may_ask(parameters[0] if parameters else ""),
-            "type": not view.is_helping,
-            "show_all": bool(view.filter),
-            "set": parameters != ("is_paused", view.is_paused),
-        }
-        return possible.get(action, True)
-
-    def _may_ask(self, verb: object) -> bool:
-        """Say whether a question is about what is on the screen; that for others asks nothing."""
-        if self.view.tab == LINE_TAB or verb == "cancel":
-            return self.view.tab == LINE_TAB and verb == "cancel"
-        return bool(verb) == self.view.hello.admin
-
-    async def run_action(self, *arguments: Any, **named: Any) -> bool:
-        """Do what a key or a click means, and show it."""
-        done = await super().run_action(*arguments, **named)
-        self.draw()
-        return done
-
-    def on_key(self, event: events.Key) -> None:
-        """Take a key before its binding: it ends a message, the help, and answers a question."""
-        view = self.view
-        view.message = ""
-        if view.question is not None:
-            event.prevent_default()
-            self._answer(event.key in ("y", "Y"))
-        elif view.is_helping:
-            view.is_helping = False
-            if event.key != "q":
-                event.prevent_default()
-        self.draw()
-
-    def on_mouse_scroll_down(self) -> None:
-        self.view.move(1)
-        self.draw()
-
-    def on_mouse_scroll_up(self) -> None:
-        self.view.move(-1)
-        self.draw()
+            return action in ("leave", "show_all")
+        if action == "show_all":
+            return bool(self.view.filter)
+        return action != "pause" or parameters != (self.view.is_paused,)
 
     def action_leave(self, status: int) -> None:
         self.exit(status)
 
-    def action_set(self, name: str, value: object) -> None:
-        setattr(self.view, name, value)
-        self._ask_for_requests()
+    def action_pause(self, on: bool) -> None:
+        self.view.is_paused = on
+        self.draw()
 
-    def action_move(self, by: int) -> None:
-        self.view.move(by)
+    def action_help(self) -> None:
+        self.push_screen(Dialog(panels.help_page(min(78, self.size.width) - 2)))
 
-    def action_turn(self, by: int) -> None:
-        self.view.tab = (self.view.tab + by) % len(panels.TABS)
-        self._ask_for_requests()
-
-    def action_ask(self, verb: str) -> None:
-        self.view.ask(verb)
+    def action_facts(self) -> None:
+        """Show all that is known of the node, or the request, that is chosen."""
+        cells = min(78, self.size.width) - 2
+        if self.requests.has_focus:
+            found = request_facts(self.view, self.requests.chosen, cells)
+        else:
+            found = panels.node_facts(self.view, self.nodes.chosen, cells)
+        if found:
+            self.push_screen(Dialog(found))
 
     def action_type(self) -> None:
-        self._show_filter(True)
-        self.screen.set_focus(self._filter)
+        self._typing.display = True
+        self._filter.focus()
 
     def action_show_all(self) -> None:
         self._filter.value = ""
-        self.screen.set_focus(None)
+        self.nodes.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self.view.filter = event.value
         self.draw()
 
     def on_input_submitted(self) -> None:
-        self.screen.set_focus(None)
+        self.nodes.focus()
 
     def on_input_blurred(self) -> None:
-        self._show_filter(False)
-
-    def _show_filter(self, shown: bool) -> None:
-        self.query_one("#typing").display = shown
-        self.query_one(Footer).display = not shown
+        self._typing.display = False
 
     # -- draining, resuming and cancelling
 
-    def _answer(self, yes: bool) -> None:
-        assert self.view.question is not None
-        (verb, name), self.view.question = self.view.question, None
-        if yes:
-            self.view.say(f"Asking the gateway to {verb} {name}...")
-            order = self._cancel(name) if verb == "cancel" else self._order(verb, name)
-            self.run_worker(order, exit_on_error=True)
+    @work
+    async def action_ask(self, verb: str) -> None:
+        """Ask whether to do something to what is chosen, and have it done."""
+        view = self.view
+        chosen = self.requests.chosen if verb == "cancel" else self.nodes.chosen
+        problem = view.problem_with(verb, chosen)
+        if problem or chosen is None:
+            self._say(problem, "warning")
+        elif not await self.push_screen_wait(Dialog(panels.question(view, verb, chosen))):
+            self._say("Nothing was done.")
+        elif verb == "cancel":
+            await self._order(chosen, f"/v1/queue/{quote(chosen)}", "DELETE")
+            self._fetch_requests()
         else:
-            self.view.say("Nothing was done.")
+            await self._order(chosen, f"/admin/nodes/{quote(chosen, safe='')}/{verb}")
 
-    async def _order(self, verb: str, name: str) -> None:
-        try:
-            node = await self._feed.tell(f"/admin/nodes/{quote(name, safe='')}/{verb}")
-        except GaveUp as problem:
-            self.view.say(f"{name} was not changed: {problem}", is_bad=True)
-        else:
-            running = node.get("in_flight")
-            left = f" {running} still run there." if running else ""
-            said = f"draining: nothing new starts there.{left} r resumes it."
-            if verb == "resume":
-                said = f"used again; it is {node.get('state', 'there')}."
-            self.view.say(f"{name} is {said}")
-        self.draw()
+    def _say(self, text: str, severity: SeverityLevel = "information") -> None:
+        self.notify(clean(text), severity=severity, markup=False)
 
-    async def _cancel(self, request_id: str) -> None:
+    async def _order(self, name: str, path: str, method: str = "POST") -> None:
         try:
-            await self._feed.tell(f"/v1/queue/{quote(request_id)}", "DELETE")
+            answer = await self._feed.tell(path, method)
         except GaveUp as problem:
-            self.view.say(f"{request_id} was not cancelled: {problem}", is_bad=True)
+            self._say(f"{name} was not changed: {problem}", "error")
         else:
-            self.view.say(f"{request_id} is cancelled.")
-        await self._fetch_requests()
-        self.draw()
+            self._say(panels.answer(name, answer))

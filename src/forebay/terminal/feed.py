@@ -7,9 +7,8 @@ between connections: each begins with `hello`, which brings the last quarter of 
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import aclosing
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from forebay.sdk.errors import (
     BadAnswer,
@@ -65,15 +64,6 @@ class GaveUp(Exception):
         """Whether another key may help."""
 
 
-class First(NamedTuple):
-    """What a connection says first."""
-
-    hello: LiveHello
-    snapshot: LiveSnapshot
-    data: str
-    """The snapshot as it came."""
-
-
 class Feed:
     """One gateway, as seen through its events."""
 
@@ -94,8 +84,8 @@ class Feed:
     async def close(self) -> None:
         await self._transport.close()
 
-    async def first(self) -> First:
-        """Return the first picture; raises GaveUp."""
+    async def first(self) -> tuple[LiveHello, str]:
+        """Return the first event, and the data of the first snapshot; raises GaveUp."""
         hello = None
         try:
             async with aclosing(self._frames()) as frames:
@@ -103,7 +93,7 @@ class Feed:
                     if frame.event == "hello":
                         hello = read_hello(frame.data)
                     elif frame.event == "snapshot" and hello is not None:
-                        return First(hello, read_snapshot(frame.data), frame.data)
+                        return hello, frame.data
             raise GatewayAway("it closed the stream before the first event", sent=True)
         except SdkError as problem:
             raise self._gave_up(problem) from problem
@@ -115,9 +105,12 @@ class Feed:
             try:
                 async with aclosing(self._frames()) as frames:
                     async for frame in frames:
-                        if _hear(frame, listener):
+                        if frame.event == "hello":
+                            listener.take_hello(read_hello(frame.data))
+                        elif frame.event == "snapshot":  # later versions may send others
+                            listener.take_snapshot(read_snapshot(frame.data))
                             was_live, pause_s = True, PAUSE_S
-                problem: Exception = GatewayAway("the gateway ended the connection", sent=True)
+                problem: SdkError = GatewayAway("the gateway ended the connection", sent=True)
             except SdkError as error:
                 problem = error
             if not was_live:
@@ -140,16 +133,16 @@ class Feed:
             for state in ("running", "waiting"):
                 path = f"{REQUESTS}?state={state}&limit={REQUESTS_MAX}"
                 page = await self._transport.get(path, RequestPage)
-                found += sorted(page.data, key=_by_place)
+                found += sorted(page.data, key=lambda one: (one.position or 0, one.arrived))
         except SdkError as problem:
             raise self._gave_up(problem) from problem
         return found
 
     def in_words(self, problem: Exception) -> str:
         """Return what went wrong, and what to do about it where that is known."""
-        if is_about_the_key(problem):
+        if isinstance(problem, GatewayError) and is_about_the_key(problem):
             key = "another key" if self._has_key else "a key"
-            return f"the gateway says: {_said(problem)} Name {key} with --key-env VAR."
+            return f"{_refusal(problem)} Name {key} with --key-env VAR."
         if isinstance(problem, NotFound):
             return (
                 f"the gateway at {self.url} has no {PATH}: it is older than this command, or not a "
@@ -158,7 +151,7 @@ class Feed:
         if isinstance(problem, BadAnswer):
             return f"what answers at {self.url} is not a Forebay gateway. Name it with --url."
         if isinstance(problem, GatewayError):
-            return f"the gateway says: {_said(problem)} {problem.hint}".rstrip()
+            return f"{_refusal(problem)} {problem.hint}".rstrip()
         return f"{problem}."
 
     # -- inside
@@ -170,17 +163,10 @@ class Feed:
             kind = response.headers.get("content-type", "")
             if not kind.startswith("text/event-stream"):
                 raise BadAnswer(f"no events but {kind or 'something'}")
-            watchdog = asyncio.timeout(self._silence_s)
-            events = self._transport.events(response, EVENT_BYTES_MAX)
-            try:
-                async with watchdog, aclosing(events) as coming:
-                    async for found in coming:
-                        if isinstance(found, SseEvent):  # comments alone are silence
-                            watchdog.reschedule(_from_now_s(self._silence_s))
-                            yield found
-            except TimeoutError:
-                said = f"the gateway has sent nothing for {self._silence_s:.0f} s"
-                raise GatewayAway(said, sent=True) from None
+            async with aclosing(self._transport.events(response, EVENT_BYTES_MAX)) as coming:
+                async for found in coming:
+                    if isinstance(found, SseEvent):
+                        yield found
 
     def _gave_up(self, problem: Exception) -> GaveUp:
         is_away = isinstance(problem, GatewayAway)
@@ -189,25 +175,5 @@ class Feed:
         return GaveUp(self.in_words(problem) + hint, is_away=is_away, is_about_the_key=about_key)
 
 
-def _by_place(request: ListedRequest) -> tuple[int, float]:
-    return request.position or 0, request.arrived
-
-
-def _said(problem: Exception) -> str:
-    if not isinstance(problem, GatewayError):
-        return f"{problem}."
-    return f"{problem.message.rstrip('.')} ({problem.code})."
-
-
-def _hear(frame: SseEvent, listener: Listener) -> bool:
-    """Hand on one event; True where it was a picture. Others may come with later versions."""
-    if frame.event == "hello":
-        listener.take_hello(read_hello(frame.data))
-    elif frame.event == "snapshot":
-        listener.take_snapshot(read_snapshot(frame.data))
-        return True
-    return False
-
-
-def _from_now_s(seconds: float) -> float:
-    return asyncio.get_running_loop().time() + seconds
+def _refusal(problem: GatewayError) -> str:
+    return f"the gateway says: {problem.message.rstrip('.')} ({problem.code})."

@@ -1,18 +1,14 @@
 """The panels of `forebay top`: functions from what there is to lines of text.
 
-A panel is told how many cells and rows it has. The app places the panels on the screen, in as many
-rows as `plan` gives them; `once` puts them one below the other, for a pipe.
+A panel is told how many cells and rows it has at least; the screen scrolls to
+what is below. `once` puts them one below the other, for a pipe.
 """
 
 from __future__ import annotations
 
-from itertools import zip_longest
-from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from rich.style import Style
-
-from forebay.terminal.requests_panel import request_in_words, requests
+from forebay.terminal.requests_panel import requests
 from forebay.terminal.text import (
     BAD,
     BUSY,
@@ -21,19 +17,18 @@ from forebay.terminal.text import (
     GOOD,
     STRONG,
     WARN,
-    Choice,
     Column,
     amount,
     bar,
     brief,
     chart,
-    choice_table,
     counted,
     fit,
     heading,
     known,
     line,
     memory,
+    named_texts,
     numeric,
     plural,
     share,
@@ -42,7 +37,7 @@ from forebay.terminal.text import (
     table,
     wrap,
 )
-from forebay.terminal.view import LINE_TAB, step
+from forebay.terminal.view import step
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -57,7 +52,6 @@ if TYPE_CHECKING:
     )
     from forebay.terminal.view import TopView
 
-TABS = ("overview", "nodes", "models and jobs", "troubles", "line")
 NODE_SIGNS = {
     "online": ("●", GOOD), "loading": ("◐", BUSY), "draining": ("◒", WARN), "offline": ("✕", BAD),
 }  # fmt: skip
@@ -65,21 +59,20 @@ REPLICA_SIGNS = {"leading": ("★", GOOD), "following": ("●", GOOD), "lost": (
 TROUBLE_SIGNS = {"error": ("✕ ", BAD), "warning": ("▲ ", WARN)}
 PROBLEM_SIGNS = {"error": ("✕ ", BAD), "rejection": ("• ", WARN)}
 MODES = {
-    "coordinated": ("one queue for all", GOOD),
-    "seeking": ("looking for a leader", WARN),
-    "alone": ("alone, the store is unreachable", BAD),
-    "cut_off": ("cut off, nothing new starts here", BAD),
+    "coordinated": "one queue for all",
+    "seeking": "looking for a leader",
+    "alone": "alone, the store is unreachable",
+    "cut_off": "cut off, nothing new starts here",
 }
 HELP = (
     ("q, Ctrl-C", "leave"),
-    ("up, down, j, k", "choose a node, or a request; so do a click and the wheel"),
-    ("d", "drain the chosen node: nothing new starts there"),
-    ("r", "resume it: a drained node is used again"),
-    ("c", "cancel the chosen request of the line, which key 5 shows"),
+    ("Tab", "go from the nodes to the line, and back; the wheel scrolls to what is below"),
+    ("up, down, j, k", "choose a node, or a request of the line; so does a click"),
+    ("Enter", "all that is known of the chosen node"),
+    ("d, r", "drain the chosen node: nothing new starts there; resume it"),
+    ("c", "cancel the chosen request of the line"),
     ("/", "show only nodes, models and requests with this text; Esc shows all"),
-    ("Tab, 1 to 5", "overview, nodes, models and jobs, troubles, the line"),
     ("p, Space", "hold the picture still, and let it go on"),
-    ("? or h", "this page; any key leaves it"),
     ("State", "● online, ◐ loading, ◒ draining, ✕ offline; Since: for how long"),
     ("Slots", "▰▱▱ one of three is taken"),
     ("Model", "what the node has in memory, +1 where there is one more"),
@@ -88,14 +81,13 @@ HELP = (
 )
 
 
-# -- the first line, the last but one, and the tabs
+# -- the first line, and what is asked and answered
 
 
 def header(view: TopView, cells: int, rows: int) -> list[Text]:
     """Return the gateway at the left, the connection and the clock at the right."""
     left = line((f" Forebay {view.hello.gateway[:15]}".rstrip(), STRONG), "  ", view.url)
-    clock = "" if view.is_still else f"  {view.now:%H:%M:%S}"
-    right = line(*_connection(view), (clock, DIM))
+    right = line(*_connection(view), (f"  {view.now:%H:%M:%S}" if view.now else "", DIM))
     return [line(fit(left, cells - right.cell_len - 1), " ", right)]
 
 
@@ -111,59 +103,39 @@ def _connection(view: TopView) -> tuple[tuple[str, str], tuple[str, str]]:
         return ("◒", WARN), (" stopping", STRONG)
     if not view.snapshot.ready:
         return ("✕", BAD), (" not ready", STRONG)
-    word = "ready" if view.is_still else "live"
+    word = "live" if view.now else "ready"  # one look is not live
     return ("●", GOOD), (f" {word}, up {brief(view.snapshot.uptime_seconds)}", "")
 
 
-def message(view: TopView, cells: int, rows: int) -> list[Text]:
-    """Return what there is to say: a question, an answer, what was lost, or what is chosen."""
-    if view.question is not None:
-        return [line((_question(view, *view.question), "bold reverse"))]
-    if view.message:
-        style = BAD if view.message_is_bad else STRONG
-        return [fit(line((f" {view.message}", style)), cells)]
+def caption(view: TopView, cells: int, rows: int) -> list[Text]:
+    """Return why the gateway cannot be reached, else what a demo says is going on, if one does."""
     if view.lost_reason:
         return [fit(line((f" {view.lost_reason}", BAD)), cells)]
-    if view.tab == LINE_TAB:
-        request = view.chosen_request()
-        return [] if request is None else [fit(request_in_words(request), cells)]
-    node = view.chosen_node()
-    return [] if node is None else [fit(_node_in_words(node), cells)]
+    caption = view.snapshot.caption
+    return [fit(line((" → ", BUSY), (caption.en, STRONG)), cells)] if caption else []
 
 
-def _question(view: TopView, verb: str, name: str) -> str:
-    if verb == "cancel":
-        return f" Cancel {name}? Its client gets an error (499)."
-    if verb == "resume":
-        return f" Resume {name}, so that it is used again?"
-    node = view.chosen_node()
+def question(view: TopView, verb: str, name: str) -> list[Text]:
+    """Return what is asked before something is done."""
+    node = view.node(name)
     running = plural(node.in_flight if node is not None else 0, "request")
-    return f" Drain {name}? Nothing new starts there; {running} may finish."
+    questions = {
+        "cancel": f"Cancel {name}? Its client gets an error (499).",
+        "resume": f"Resume {name}, so that it is used again?",
+        "drain": f"Drain {name}? Nothing new starts there; {running} may finish.",
+    }
+    return [line((questions[verb], STRONG)), line(("y yes, any other key no", DIM))]
 
 
-def _node_in_words(node: NodeStatus) -> Text:
-    said = f": {_kind(node)}, in this state for {brief(node.state_seconds)}"
-    if node.last_error:
-        said += f", last error: {node.last_error}"
-    elif node.models:
-        said += f", {plural(node.models_total, 'model')}: {', '.join(node.models)}"
-    return line((f" {node.name}", STRONG), (said, DIM))
-
-
-def tabs(view: TopView, cells: int, rows: int) -> list[Text]:
-    """Return which parts of the view there are, the one that is shown marked."""
-    made = line()
-    for place, name in enumerate(TABS):
-        style = Style.parse("bold reverse" if place == view.tab else DIM)
-        style += Style.from_meta({"@click": f"app.set('tab', {place})"})
-        made.append(" ").append(f" {place + 1} {name} ", style)
-    return [made]
-
-
-def caption(view: TopView, cells: int, rows: int) -> list[Text]:
-    """Return what a demo says is going on, if one does."""
-    said = view.snapshot.caption
-    return [fit(line((" → ", BUSY), (said.en, STRONG)), cells)] if said and said.en else []
+def answer(name: str, answered: dict[str, object]) -> str:
+    """Return what the gateway has done to a node or a request, in words."""
+    running, state = answered.get("in_flight"), answered.get("state")
+    if state == "cancelled":
+        return f"{name} is cancelled."
+    if state != "draining":
+        return f"{name} is used again; it is {state}."
+    left = f" {running} still run there." if running else ""
+    return f"{name} is draining: nothing new starts there.{left} r resumes it."
 
 
 # -- the numbers that matter most
@@ -197,7 +169,7 @@ def figures_for(view: TopView, cells: int) -> list[Figure]:
         Figure(counted(queue.served_total), "", "completed in all"),
         Figure(counted(queue.model_swaps_total), "", "model swaps"),
     )
-    return list(found[: max(2, cells // 16, min(5, cells // 12))])
+    return list(found[: max(2, cells // 16, min(5, (cells + 1) // 12))])
 
 
 def figures(view: TopView, cells: int, rows: int) -> list[Text]:
@@ -206,8 +178,8 @@ def figures(view: TopView, cells: int, rows: int) -> list[Text]:
     wide = cells // len(found)
     numbers, names = line(), line()
     for value, beside, name, is_bad in found:
-        if wide < 15:
-            name = name.replace("completed / min", "completed").replace(" / ", "/")
+        if wide < 16:
+            name = name.removesuffix(" / min")
         shown = line((f" {value}", BAD if is_bad else STRONG), (beside, DIM))
         numbers.append_text(fit(shown, wide))
         names.append_text(fit(line((f" {name}{beside if rows == 1 else ''}", DIM)), wide))
@@ -263,25 +235,17 @@ def queue_chart(view: TopView, cells: int, rows: int) -> list[Text]:
 
 
 def fleet(view: TopView, cells: int, rows: int) -> list[Text]:
-    """Return the fleet as a table if it fits whole, else in one line; nothing without a fleet."""
+    """Return the gateways that share the queue; nothing where there is one."""
     found = view.snapshot.fleet
     if found is None:
         return []
     alive = sum(replica.state != "lost" for replica in found.replicas)
     title = f"Gateways {alive}/{len(found.replicas)}"
-    words, style = MODES.get(found.mode, (found.mode, WARN))
+    words = MODES.get(found.mode, found.mode)
     age_s = found.counted_seconds_ago or 0.0
     age = f", figures {brief(age_s)} old" if age_s > 1 else ""
-    if rows > len(found.replicas):
-        said = f"Version · {words}{age}, leader no. {counted(found.epoch)}"
-        return table(title, _replica_columns(found, said), found.replicas, cells)
-    made = line((title, "bold underline"), " ", (words, style), (f"{age}:", DIM))
-    for replica in found.replicas:
-        sign, _ = _replica_state(found, replica)
-        name = (replica.name, STRONG if replica.name == found.me else "")
-        flaw = (" ▲" if _flaws(found, replica) else "", WARN)
-        made.append_text(line(" ", sign, " ", name, flaw, " "))
-    return [fit(made, cells)]
+    said = f"Version · {words}{age}, leader no. {counted(found.epoch)}"
+    return table(title, _replica_columns(found, said), found.replicas, cells)
 
 
 def _replica_columns(found: FleetStatus, said: str) -> list[Column]:
@@ -321,15 +285,13 @@ def _flaws(found: FleetStatus, replica: ReplicaStatus) -> str:
 
 
 def nodes(view: TopView, cells: int, rows: int) -> list[Text]:
-    """Return the page of nodes that the chosen one is on."""
+    """Return the nodes, each in a line; or why there is none."""
     found, unfiltered = view.nodes(), view.snapshot.nodes
-    total = len(unfiltered) if view.filter else None
-    choice = Choice(
-        found, view.chosen_node(), total, "chosen", attrgetter("name"), not view.is_still
-    )
-    said = f"No node matches /{view.filter}; Esc shows all." if unfiltered else NO_NODES
-    none = [] if found else [line((f"  {said}", DIM))]
-    return choice_table("Nodes", NODE_COLUMNS, choice, cells, rows) + none
+    total = f"{len(found)}/{len(unfiltered)}" if view.filter else f"{len(found)}"
+    if found:
+        return table(f"Nodes {total}", NODE_COLUMNS, found, cells)
+    none = f"no node matches /{view.filter}; Esc shows all" if unfiltered else NO_NODES
+    return [heading(f"Nodes {total}: {none}", cells)]
 
 
 def _state(node: NodeStatus) -> Text:
@@ -356,7 +318,7 @@ def _failures(node: NodeStatus) -> Text:
     return known(counted(sum(node.failures.values())) if node.failures else "-", STRONG)
 
 
-NO_NODES = "There are no nodes. Add one with: forebay nodes add URL"
+NO_NODES = "add one with forebay nodes add URL"
 NODE_COLUMNS = (
     Column("", 14, lambda node: line("  ", node.name), 0, 30),
     Column("Kind", 9, lambda node: line(node.kind or ""), 109, 10),
@@ -383,9 +345,9 @@ def _speed(node: NodeStatus) -> str:
     return f"{node.speed:.2f} x usual, measured {brief(node.speed_measured_seconds_ago)} ago"
 
 
-def node_facts(view: TopView, cells: int, rows: int) -> list[Text]:
-    """Return all that is known of the chosen node."""
-    node = view.chosen_node()
+def node_facts(view: TopView, name: str | None, cells: int) -> list[Text]:
+    """Return all that is known of a node; nothing if it is not there any more."""
+    node = view.node(name)
     if node is None:
         return []
     failures = ", ".join(f"{kind} {counted(count)}" for kind, count in node.failures.items())
@@ -401,22 +363,12 @@ def node_facts(view: TopView, cells: int, rows: int) -> list[Text]:
         ("Failures", failures),
         ("Last error", node.last_error or ""),
     )
-    return _named(f"Node {node.name}", facts, cells)
+    return named_texts(f"Node {node.name}", facts, cells)
 
 
-def help_page(view: TopView, cells: int, rows: int) -> list[Text]:
+def help_page(cells: int) -> list[Text]:
     """Return what the keys and signs mean."""
-    return _named("Keys and signs", HELP, cells)
-
-
-def _named(title: str, pairs: tuple[tuple[str, str], ...], cells: int) -> list[Text]:
-    """Return texts with their names before them, wrapped."""
-    made = [heading(title, cells)]
-    wide = max(len(name) for name, _ in pairs) + 2
-    for name, text in pairs:
-        for place, part in enumerate(wrap(text or "none", cells - wide, 3)):
-            made.append(line((f"{'' if place else name:{wide}}", STRONG), part))
-    return made
+    return named_texts("Keys and signs", HELP, cells)
 
 
 # -- models, jobs, and what ended badly
@@ -479,13 +431,10 @@ def problems(view: TopView, cells: int, rows: int) -> list[Text]:
 
 
 def remedies(view: TopView, cells: int, rows: int) -> list[Text]:
-    """Return what ended badly, each with what to do about it."""
-    title, *lines = problems(view, cells, rows)
-    made = [title]
-    for text, problem in zip_longest(lines, view.snapshot.problems):
-        said = problem.remedy.en if problem is not None and problem.remedy is not None else ""
-        made += [text, *(line((f"  {part}", DIM)) for part in wrap(said, cells - 2, 2))]
-    return made
+    """Return what to do about what ended badly; nothing where that is not known."""
+    found = [problem for problem in view.snapshot.problems if problem.remedy is not None]
+    said = tuple((problem.code, problem.remedy.en) for problem in found if problem.remedy)
+    return named_texts("What to do about the problems", said, cells) if said else []
 
 
 def _problem(problem: LiveProblem) -> Text:
@@ -507,80 +456,21 @@ def troubles(view: TopView, cells: int, rows: int) -> list[Text]:
     """Return what is wrong now, in words; advice where there is room for it."""
     found = view.snapshot.troubles
     made = [heading(f"Troubles {len(found)}" if found else "Troubles", cells)]
-    if not found:
-        return [*made, line(("✓ ", GOOD), "Nothing is wrong.")]
-    whole = [part for trouble in found for part in _trouble(trouble, cells, 4, 3)]
-    if len(whole) < rows:
-        return made + whole
-    shown = found if len(found) < rows else found[: max(0, rows - 2)]
-    spare = rows - 1 - len(found)
-    for trouble in shown:
-        lines = _trouble(trouble, cells, 1, min(3, spare))
-        spare -= len(lines) - 1
-        made += lines
-    more = len(found) - len(shown)
-    return made + ([line((f"  and {more} more: key 4 shows them", DIM))] if more else [])
+    for trouble in found:
+        made += _trouble(trouble, cells)
+    return made if found else [*made, line(("✓ ", GOOD), "Nothing is wrong.")]
 
 
-def _trouble(trouble: LiveTrouble, cells: int, lines_max: int, advice_max: int) -> list[Text]:
+def _trouble(trouble: LiveTrouble, cells: int) -> list[Text]:
     sign = TROUBLE_SIGNS.get(trouble.level, ("• ", BUSY))
-    said = wrap(trouble.text.en, cells - 2, lines_max)
-    advice = wrap(trouble.advice.en, cells - 4, advice_max) if trouble.advice is not None else []
-    made = [line("  " if place else sign, (text, STRONG)) for place, text in enumerate(said)]
+    texts = wrap(trouble.text.en, cells - 2)
+    advice = wrap(trouble.advice.en, cells - 4, 3) if trouble.advice is not None else []
+    made = [line("  " if place else sign, (text, STRONG)) for place, text in enumerate(texts)]
     marks = ("  → ", "    ", "    ")
     return made + [line((mark + text, DIM)) for mark, text in zip(marks, advice, strict=False)]
 
 
 # -- all of them together
-
-WISHES = (
-    "caption 1 figures 2 queue 4 fleet 1 nodes 2 troubles 2 side 2 nodes 4 troubles 5 side 4 "
-    "nodes * side 25 troubles * fleet * air * digits 2 queue 13",
-    "tabs 1 figures 2 nodes 4 fleet * node_facts 12 nodes * air *",
-    "tabs 1 figures 2 side 2 air * side *",
-    "tabs 1 figures 2 troubles * remedies * air *",
-    "tabs 1 figures 2 requests * air *",
-    "help_page *",
-)
-"""For each tab, and the help, in which order the panels get their rows; air is blank lines."""
-WHOLE = ("fleet", "air", "digits")
-"""What is shown whole or not at all."""
-GAPS = {"queue", "fleet", "nodes", "node_facts", "side", "troubles", "remedies", "requests"}
-"""Before which there is a blank line, if there is air."""
-
-
-def plan(view: TopView, cells: int, rows: int, *, may_be_big: bool) -> dict[str, int]:
-    """Return how many rows each panel gets: needs first, then wishes, then air.
-
-    What does not fit at all is cut from the bottom, so the order of panels is that of importance.
-    """
-    snapshot = view.snapshot
-    work = len(snapshot.jobs.types) + len(_other_work(snapshot))
-    side = 1 + max(1, len(view.models()), work, len(snapshot.problems))
-    most = {
-        "caption": len(caption(view, cells, 1)),
-        "digits": 2 if may_be_big and rows >= 29 and cells >= 80 else 0,
-        "fleet": len(fleet(view, cells, ENDLESS)),
-        "nodes": 1 + max(1, len(view.nodes())),
-        "side": side if view.tab != 2 else ENDLESS,
-        "troubles": len(troubles(view, cells, ENDLESS)),
-        "remedies": len(remedies(view, cells, ENDLESS)) if view.tab == 3 else 0,
-    }
-    planned: dict[str, int] = {}
-    wishes = WISHES[-1 if view.is_helping else view.tab].split()
-    for name, wish in zip(wishes[::2], wishes[1::2], strict=True):
-        most["air"] = len(GAPS & planned.keys())
-        wanted = min(most.get(name, ENDLESS), ENDLESS if wish == "*" else int(wish))
-        more = wanted - planned.get(name, 0)
-        if name not in WHOLE:
-            more = min(more, rows)
-        if 0 < more <= rows:
-            planned[name] = planned.get(name, 0) + more
-            rows -= more
-    if "digits" in planned:  # the numbers are in them
-        planned |= {"digits": 3, "figures": 1}
-    return planned
-
 
 STILL_REQUESTS_MAX = 20
 """Requests in one picture; `forebay queue list` has all."""

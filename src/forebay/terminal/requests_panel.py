@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from forebay.terminal.text import (
@@ -11,13 +10,14 @@ from forebay.terminal.text import (
     GOOD,
     STRONG,
     WARN,
-    Choice,
     Column,
     brief,
-    choice_table,
+    heading,
     known,
     line,
+    named_texts,
     numeric,
+    table,
 )
 
 if TYPE_CHECKING:
@@ -30,31 +30,39 @@ SIGNS = {"running": ("●", GOOD), "waiting": ("◒", WARN)}
 
 
 def requests(view: TopView, cells: int, rows: int) -> list[Text]:
-    """Return the page of requests that the chosen one is on."""
+    """Return who runs and who waits, each in a line; or why there is nobody to be seen."""
     found = view.shown_requests()
-    total = len(view.requests) if view.filter else None
-    choice = Choice(
-        found, view.chosen_request(), total, "chosen_id", attrgetter("id"), not view.is_still
+    total = f"{len(found)}/{len(view.requests)}" if view.filter else f"{len(found)}"
+    if not found:
+        return [heading(f"Line {total}: {_nothing(view)}", cells)]
+    shown = f"1-{rows - 1}/{total}" if len(found) >= rows else total
+    return table(f"Line {shown}", COLUMNS, found[: rows - 1], cells)
+
+
+def request_facts(view: TopView, request_id: str | None, cells: int) -> list[Text]:
+    """Return all that is known of a request; nothing if it is not in the line any more."""
+    request = view.request(request_id)
+    if request is None:
+        return []
+    facts = (
+        ("State", f"{request.state} on {request.node}" if request.node else request.state),
+        ("Why", request.reason or ""),
+        ("Model", request.model),
+        ("User", request.user),
+        ("Priority", request.priority),
+        ("Waited", brief(request.waited_seconds)),
+        ("Prompt", f"{request.prompt_tokens} tokens"),
+        ("Attempts", str(request.attempt)),
     )
-    none = [] if found else [line((f"  {_nothing(view)}", DIM))]
-    return choice_table("Line", COLUMNS, choice, cells, rows) + none
-
-
-def request_in_words(request: ListedRequest) -> Text:
-    """Return what there is to say of the chosen request."""
-    said = f": {request.reason}" if request.reason else f": {request.state}"
-    if request.node:
-        said += f" on {request.node}"
-    tokens = f", prompt of {request.prompt_tokens} tokens" if request.prompt_tokens else ""
-    return line((f" {request.id}", STRONG), (said + tokens, DIM))
+    return named_texts(f"Request {request.id}", facts, cells)
 
 
 def _nothing(view: TopView) -> str:
     if view.requests_problem:
         return view.requests_problem
     if view.requests:
-        return f"No request matches /{view.filter}; Esc shows all."
-    return "Nobody waits and nothing runs." if view.has_requests else "Asking the gateway..."
+        return f"no request matches /{view.filter}; Esc shows all"
+    return "nobody waits and nothing runs" if view.has_requests else "asking the gateway..."
 
 
 def _state(request: ListedRequest) -> Text:
@@ -79,5 +87,5 @@ COLUMNS = (
     numeric("Left", 7, _left, 40),
     Column("Priority", 8, lambda request: line(request.priority), 76),
     Column("Node", 10, lambda request: line(request.node or ""), 96, 16),
-    Column("Request", 12, lambda request: line((request.id, DIM)), 64, ENDLESS),
+    Column("Request", 12, lambda request: line((request.id, DIM)), 100, ENDLESS),
 )

@@ -8,18 +8,15 @@ cursor nor set a clipboard. Widths are in cells: a wide character has two.
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.cells import cell_len
 from rich.console import Console
-from rich.style import Style
 from rich.text import Text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-T = TypeVar("T")
 GOOD, BUSY, WARN, BAD = "green", "cyan", "yellow", "bold red"
 STRONG, DIM = "bold", "dim"
 ENDLESS = 10_000
@@ -165,40 +162,13 @@ def table(title: str, columns: Sequence[Column], items: Iterable[object], cells:
     return made
 
 
-@dataclass
-class Choice(Generic[T]):
-    """Items of which one is chosen, by a key or a click."""
-
-    found: Sequence[T]
-    chosen: T | None
-    unfiltered: int | None
-    """How many there are without the filter; None without one."""
-    attribute: str
-    """Of the application: what a click sets to the item's name."""
-    name_of: Callable[[T], str]
-    is_marked: bool
-
-
-def choice_table(
-    title: str, columns: Sequence[Column], choice: Choice[T], cells: int, rows: int
-) -> list[Text]:
-    """Return as many items as there are rows, by whole pages, the chosen one among them."""
-    found, chosen, room = choice.found, choice.chosen, max(1, rows - 1)
-    place = next((place for place, item in enumerate(found) if item is chosen), 0)
-    first = max(0, min(place // room * room, len(found) - room))
-    shown = found[first : first + room]
-    count = f"{len(found)}"
-    if choice.unfiltered is not None:
-        count += f"/{choice.unfiltered}"
-    elif len(shown) < len(found):
-        count = f"{first + 1}-{first + len(shown)}/{len(found)}"
-    made = table(f"{title} {count}", columns, shown, cells)
-    for row, item in enumerate(shown, 1):
-        if item is chosen and choice.is_marked:
-            made[row] = line(("▶", BUSY), made[row][1:])
-            made[row].stylize_before(STRONG)
-        clicked = (choice.attribute, choice.name_of(item))
-        made[row].stylize(Style.from_meta({"@click": ("app.set", clicked)}))
+def named_texts(title: str, pairs: tuple[tuple[str, str], ...], cells: int) -> list[Text]:
+    """Return texts with their names before them, wrapped."""
+    made = [heading(title, cells)]
+    wide = max(len(name) for name, _ in pairs) + 2
+    for name, text in pairs:
+        for place, part in enumerate(wrap(text or "none", cells - wide, 3)):
+            made.append(line((f"{'' if place else name:{wide}}", STRONG), part))
     return made
 
 

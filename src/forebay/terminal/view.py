@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from forebay.sdk.status import LiveHello, LiveSnapshot
+from forebay.terminal.feed import GaveUp
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from forebay.sdk import ListedRequest
     from forebay.sdk.status import LiveModel, NodeStatus
+    from forebay.terminal.feed import Feed
 
 SECONDS_MAX = 900
 STEPS_S = (1, 2, 5, 10, 15, 30, 60)
 SHOWN_S = 300
 """What a chart shows at least, if it has a column for each step."""
-LINE_TAB = 4
-"""The part of the view that shows requests one by one."""
 NOT_ADMIN = "Only an admin's key may drain and resume nodes: name one with --key-env VAR."
 
 
@@ -106,38 +107,29 @@ class TopView:
     lost_reason: str = ""
     lost_s: float | None = None
     """When the connection was lost; None before the first attempt has ended."""
-    now: datetime = datetime(1970, 1, 1, tzinfo=UTC)
+    now: datetime | None = None
+    """The time of day; None in a picture for a pipe."""
     now_s: float = 0.0
-    tab: int = 0
     filter: str = ""
     is_paused: bool = False
-    is_helping: bool = False
-    chosen: str | None = None
-    """The name of the node that the cursor was put on; it stays when the node is gone a while."""
     requests: list[ListedRequest] = field(default_factory=list)
-    """Those that run and wait, while they are looked at and the caller may see them."""
+    """Those that run and wait, if the caller may see them."""
     has_requests: bool = False
     """Whether the gateway has been asked for them."""
     requests_problem: str = ""
     """Why there are none to be seen."""
-    chosen_id: str | None = None
-    """Of the request that the cursor was put on."""
-    question: tuple[str, str] | None = None
-    """What waits for a yes: `drain` or `resume` with the name of a node, `cancel` with an id."""
-    message: str = ""
-    message_is_bad: bool = False
-    is_still: bool = False
-    """Drawn once, for a pipe: no keys, no cursor."""
 
-    def take_hello(self, hello: LiveHello) -> None:
-        """Begin anew with what a connection says first."""
+    def take_hello(self, hello: LiveHello) -> str:
+        """Begin anew with the first event of a connection; return what has changed, in words."""
+        change = ""
         if self.hello.epoch and hello.epoch != self.hello.epoch:
-            self.say("The gateway has been restarted; totals count from its start.")
+            change = "The gateway has been restarted; totals count from its start."
         elif self.lost_s is not None:
-            self.say("The gateway is back.")
+            change = "The gateway is back."
         self.hello = hello
         self.timeline.begin(hello)
         self.is_live, self.lost_reason, self.lost_s = True, "", None
+        return change
 
     def take_snapshot(self, snapshot: LiveSnapshot) -> None:
         """Take the next snapshot; while paused only the time line goes on."""
@@ -150,90 +142,58 @@ class TopView:
         self.is_live, self.lost_reason = False, reason
         self.lost_s = self.now_s if self.lost_s is None else self.lost_s
 
-    def say(self, message: str, *, is_bad: bool = False) -> None:
-        """Show a message until the next key."""
-        self.message, self.message_is_bad = message, is_bad
-
-    def take_requests(self, requests: list[ListedRequest], problem: str = "") -> None:
-        """Take the requests as they are now, or why they cannot be seen."""
+    async def fetch_requests(self, feed: Feed) -> None:
+        """Ask for the requests as they are now, or keep why they cannot be seen."""
+        try:
+            found, problem = await feed.requests(), ""
+        except GaveUp as error:
+            found, problem = [], str(error)
         if not self.is_paused or not self.has_requests:
-            self.requests, self.requests_problem, self.has_requests = requests, problem, True
+            self.requests, self.requests_problem, self.has_requests = found, problem, True
 
-    def ask(self, verb: str) -> None:
-        """Ask whether to do something to what is chosen, or say why that cannot be."""
-        request = self.chosen_request()
+    def problem_with(self, verb: str, name: str | None) -> str:
+        """Return why a node cannot be drained or resumed, or a request cancelled; "" if it can."""
+        node = self.node(name)
         if not self.is_live:
-            self.say("The gateway cannot be reached now.", is_bad=True)
-        elif verb != "cancel":
-            self._ask_about_node(verb)
-        elif request is None:
-            self.say("There is no request to choose.", is_bad=True)
-        else:
-            self.question = (verb, request.id)
-
-    def _ask_about_node(self, verb: str) -> None:
-        node = self.chosen_node()
-        if not self.hello.admin:
-            self.say(NOT_ADMIN, is_bad=True)
-        elif node is None:
-            self.say("There is no node to choose.", is_bad=True)
-        elif verb == "drain" and node.state == "draining":
-            self.say(f"{node.name} is draining already; r resumes it.")
-        elif verb == "resume" and node.state != "draining":
-            self.say(f"{node.name} is not draining; there is nothing to resume.")
-        else:
-            self.question = (verb, node.name)
+            return "The gateway cannot be reached now."
+        if verb != "cancel" and not self.hello.admin:
+            return NOT_ADMIN
+        if name is None:
+            return "There is nothing to choose."
+        if node is not None and verb == "drain" and node.state == "draining":
+            return f"{name} is draining already; r resumes it."
+        if node is not None and verb == "resume" and node.state != "draining":
+            return f"{name} is not draining; there is nothing to resume."
+        return ""
 
     # -- what is shown
 
     def nodes(self) -> list[NodeStatus]:
         """Return the nodes that the filter lets through."""
-        if not self.filter:
-            return self.snapshot.nodes
-        return [node for node in self.snapshot.nodes if self._lets_through(node)]
+        return [
+            node
+            for node in self.snapshot.nodes
+            if self._matches(
+                node.name, node.state, node.kind or "", *node.models, *(node.loaded or ())
+            )
+        ]
 
     def models(self) -> list[LiveModel]:
         """Return the models that the filter lets through."""
-        wanted = self.filter.casefold()
-        return [model for model in self.snapshot.models if wanted in model.model.casefold()]
-
-    def chosen_node(self) -> NodeStatus | None:
-        """Return the node that the cursor is on; the first, while the chosen one is not there."""
-        nodes = self.nodes()
-        first = nodes[0] if nodes else None
-        return next((node for node in nodes if node.name == self.chosen), first)
+        return [model for model in self.snapshot.models if self._matches(model.model)]
 
     def shown_requests(self) -> list[ListedRequest]:
         """Return the requests that the filter lets through."""
+        return [one for one in self.requests if self._matches(one.id, one.user, one.model)]
+
+    def node(self, name: str | None) -> NodeStatus | None:
+        """Return the node of that name; None if there is none."""
+        return next((node for node in self.snapshot.nodes if node.name == name), None)
+
+    def request(self, request_id: str | None) -> ListedRequest | None:
+        """Return the request of that id; None if it is not in the line."""
+        return next((one for one in self.requests if one.id == request_id), None)
+
+    def _matches(self, *texts: str) -> bool:
         wanted = self.filter.casefold()
-        return [
-            one
-            for one in self.requests
-            if any(wanted in text.casefold() for text in (one.id, one.user, one.model))
-        ]
-
-    def chosen_request(self) -> ListedRequest | None:
-        """Return the request that the cursor is on; the first, while that one is not there."""
-        found = self.shown_requests()
-        first = found[0] if found else None
-        return next((one for one in found if one.id == self.chosen_id), first)
-
-    def move(self, by: int) -> None:
-        """Move the cursor, no further than the first and the last."""
-        if self.tab == LINE_TAB:
-            self.chosen_id = _moved([one.id for one in self.shown_requests()], self.chosen_id, by)
-        else:
-            self.chosen = _moved([node.name for node in self.nodes()], self.chosen, by)
-
-    def _lets_through(self, node: NodeStatus) -> bool:
-        wanted = self.filter.casefold()
-        texts = (node.name, node.state, node.kind or "", *node.models, *(node.loaded or ()))
         return any(wanted in text.casefold() for text in texts)
-
-
-def _moved(names: list[str], chosen: str | None, by: int) -> str | None:
-    """Return the name so many places further, no further than the first and the last."""
-    if not names:
-        return chosen
-    place = (names.index(chosen) if chosen in names else 0) + by
-    return names[max(0, min(len(names) - 1, place))]
