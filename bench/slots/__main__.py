@@ -40,27 +40,27 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from bench.slots.engine import (
+from forebay.core.slots import SLOTS_MAX
+from harness.shared_speed import (
     BACKLOG,
     LOAD,
-    Engine,
     Figures,
     Load,
     Run,
+    Server,
     figures,
     flat,
     queueing,
     refusing,
     thrashing,
 )
-from forebay.core.slots import SLOTS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 KINDS = ("sharp", "soft", "thrashing", "queueing", "telling", "refusing")
 NAMES = (*KINDS, "in turn", "all")
-PLAIN: tuple[tuple[str, Callable[[int], Engine]], ...] = (
+PLAIN: tuple[tuple[str, Callable[[int], Server]], ...] = (
     ("sharp", flat),
     ("thrashing", thrashing),
     ("queueing", queueing),
@@ -91,7 +91,7 @@ class Drawn:
 
     seed: int
     kind: str
-    engine: Engine
+    engine: Server
     load: Load
     knee: float
     start: int = START
@@ -130,7 +130,7 @@ def draw(seed: int, room: float = 1.0) -> Drawn:
         limits = {"runs": runs}
     elif kind == "refusing":
         limits = {"admits": runs}
-    engine = Engine(
+    engine = Server(
         smooth(knee, sharpness, worse), **limits, tells=kind == "telling",
         prompt_slowdown=prompts if rng.random() < 0.5 else None,
     )  # fmt: skip
@@ -159,7 +159,7 @@ def in_turn(number: int, room: float = 1.0) -> Drawn:
         prompt_token_s=0.9 * reads_s / mean(prompt),
         output_token_s=1.0 / mean(output),
     )
-    return Drawn(number, "in turn", Engine(runs=runs, reads=1), load, runs)
+    return Drawn(number, "in turn", Server(runs=runs, reads=1), load, runs)
 
 
 def throughputs(drawn: Drawn) -> list[float]:
@@ -250,7 +250,7 @@ def compare(drawn: Drawn, per_slot: float = 0.0, *, noise: bool = False) -> Resu
     )  # fmt: skip
 
 
-def figures_of(run: Run, engine: Engine, within: int, measured: int) -> Figures:
+def figures_of(run: Run, engine: Server, within: int, measured: int) -> Figures:
     """Return what the same requests are like whatever the limit: those after the first ones."""
     run.serve(engine, within)
     throughput = figures(run.serve(engine, measured)).throughput
@@ -305,7 +305,7 @@ def swing(drawn: Drawn) -> Result:
     )  # fmt: skip
 
 
-def slower(engine: Engine, factor: float) -> Engine:
+def slower(engine: Server, factor: float) -> Server:
     """Return one that takes so many times as long for everything."""
     reads = engine.prompt_slowdown or engine.slowdown
     return replace(

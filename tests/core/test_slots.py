@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.slots.__main__ import best, draw, throughputs
-from bench.slots.engine import (
-    LOAD,
-    Engine,
-    Load,
-    Run,
-    flat,
-    queueing,
-    refusing,
-    soft,
-    thrashing,
-)
 from forebay.core import (
     Cancelled,
     Finished,
     Lent,
     NodeChanged,
     NodeRested,
+    Observed,
     Resumed,
     Returned,
     SlotsChanged,
+    Snapshot,
 )
 from forebay.core.events import Arrived
 from forebay.core.pools import split_pools
 from forebay.core.records import Sample
 from forebay.core.slots import SLOTS_MAX, good_enough, measure, next_number
+from harness.shared_speed import LOAD, Load, Run, Server, flat, queueing, refusing, soft, thrashing
 
 from .rig import Rig
 
@@ -45,7 +37,7 @@ if TYPE_CHECKING:
 QUIET = replace(LOAD, luck=0.02)
 
 
-def found(engine: Engine, seed: int = 1, load: Load = QUIET, start: int = 4, **more: int) -> Run:
+def found(engine: Server, seed: int = 1, load: Load = QUIET, start: int = 4, **more: int) -> Run:
     """Let an engine be searched by a crowd that always has more to ask, unless said."""
     run = Run(start, seed, load, finds=True, clients=more.get("clients", 300))
     run.serve(engine, more.get("answers", 900))
@@ -102,7 +94,7 @@ class Slots(Rig):
 @pytest.mark.parametrize("knee", [1, 2, 3, 5, 8, 13, 24, 48])
 @pytest.mark.parametrize("kind", [flat, thrashing, queueing, refusing])
 def test_a_search_finds_about_as_many_as_an_engine_runs_well(
-    kind: Callable[[int], Engine], knee: int
+    kind: Callable[[int], Server], knee: int
 ) -> None:
     engine = kind(knee)
     run = found(engine, load=QUIET)
@@ -181,14 +173,14 @@ def test_what_requests_cost_is_learned_for_each_model_and_size() -> None:
 
 @pytest.mark.parametrize("kind", [flat, thrashing, queueing])
 @pytest.mark.parametrize("after", [3, 6])
-def test_lost_room_is_noticed_and_followed(kind: Callable[[int], Engine], after: int) -> None:
+def test_lost_room_is_noticed_and_followed(kind: Callable[[int], Server], after: int) -> None:
     run = found(kind(16))
     run.serve(kind(after), 600)
     assert run.slots <= max(after + 1, 1.6 * after), run.reasons
 
 
 @pytest.mark.parametrize("kind", [flat, refusing])
-def test_more_room_is_found_by_rounds_an_eighth_higher(kind: Callable[[int], Engine]) -> None:
+def test_more_room_is_found_by_rounds_an_eighth_higher(kind: Callable[[int], Server]) -> None:
     run = found(kind(3))
     run.serve(kind(12), 900)
     assert 11 <= run.slots <= 19, run.reasons
@@ -203,7 +195,7 @@ def test_rounds_of_more_that_gain_nothing_are_rare_and_taken_back() -> None:
 def test_an_engine_that_is_slower_at_any_number_keeps_its_slots() -> None:
     run = found(flat(8))
     before = run.slots
-    run.serve(Engine(lambda n: 2.0 * max(1.0, n / 8)), 600)
+    run.serve(Server(lambda n: 2.0 * max(1.0, n / 8)), 600)
     assert 7 <= run.slots <= max(before, 13), run.reasons
 
 
@@ -390,13 +382,16 @@ def test_a_new_core_goes_on_from_the_number_that_was_found() -> None:
 
 @pytest.mark.parametrize("seed", range(24))
 def test_every_change_is_told_once_with_a_reason_and_stays_within_the_bounds(seed: int) -> None:
-    drawn = draw(seed)
-    run = Run(4, seed, drawn.load, finds=True, clients=2 * best(throughputs(drawn)))
+    knee = round(2.0 ** Random(seed).uniform(0.5, 6.3))
+    server = replace((flat, thrashing, queueing, refusing, soft)[seed % 5](knee), tells=seed > 12)
+    run = Run(4, seed, finds=True, clients=2 * knee)
     number = run.slots
     for _ in range(60):
-        run.serve(drawn.engine, 10)
+        run.serve(server, 10)
         assert 1 <= run.slots <= SLOTS_MAX
-        assert run.told() == run.slots
+        (picture,) = run.engine.scheduler.handle(Observed(), run.engine.now_s())
+        assert isinstance(picture, Snapshot)
+        assert picture.nodes[0].slots == run.slots
     for line in run.reasons:
         told, _, reason = line.partition(", ")
         changed = int(told.partition(": ")[2])
