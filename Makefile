@@ -8,7 +8,7 @@ TRIALS ?= 10
 STORMS ?= 20
 HOURS ?= 1
 
-.PHONY: help setup long run demo fleet faults check test suite compiled compile wheel sim traces fleetsim storms hostile soak bench lock reference screenshots docs clean
+.PHONY: help setup long run demo fleet faults check test quick suite compiled compile wheel sim traces fleetsim storms hostile soak bench lock reference screenshots docs clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -67,9 +67,14 @@ check: setup  ## lint, types, imports, tidiness
 test: setup  ## set up, check, and run every test
 	@$(MAKE) --no-print-directory -j 3 check suite compiled  # of 2 cores: many tests wait for programs
 
+quick: setup  ## in a minute: lint; the core, the wire, the relay, sessions, jobs on SQLite
+	@$(BIN)/ruff format --check --quiet . || (echo "run: .venv/bin/ruff format ." && exit 1)
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/pytest -q --workers 3 -m "not postgres" tests/core tests/wire tests/relay tests/sessions tests/jobs
+
 # What fails beside five others, mypy and a compiler on two cores is run once more by itself, and named.
 SUITE := $(BIN)/pytest -q -o cache_dir=.pytest_cache/suite
-AGAIN := $(SUITE) --last-failed --last-failed-no-failures none --exitfirst -rA
+AGAIN := $(SUITE) --last-failed --last-failed-no-failures none --exitfirst --again
 suite: setup
 	@$(SUITE) --workers 6 --ignore tests/test_tidy.py || { test $$? = 1 && $(AGAIN); }
 

@@ -59,12 +59,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
     And `--workers N`: in N processes at once. And `--long`: those tests too that take long, and are
     of a kind that is there already. And `--compiled`: what is tested must be the compiled build,
-    which PYTHONPATH names.
+    which PYTHONPATH names. And `--again`, with `--last-failed`: all of them have failed before.
     """
     parser.addoption("--storms", type=int, default=0, help="run N long storms")
     parser.addoption("--compiled", action="store_true", help="insist on the compiled build")
     parser.addoption("--workers", type=int, default=0, help="run tests in N forked workers")
     parser.addoption("--long", action="store_true", help="run those marked long, too")
+    parser.addoption("--again", action="store_true", help="name and count what passes this time")
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Name the tests that failed and passed when they ran again, and how often each has done so.
+
+    The counts are in pytest's cache. A test that has done so three times is mended or deleted.
+    """
+    if not config.getoption("--again") or config.cache is None:
+        return
+    counts = config.cache.get("forebay/passed-again", {})
+    names = {report.nodeid for report in terminalreporter.stats.get("passed", ())}
+    for name in sorted(names):
+        counts[name] = counts.get(name, 0) + 1
+        terminalreporter.write_line(f"failed, and passed when run again ({counts[name]}): {name}")
+    config.cache.set("forebay/passed-again", counts)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -104,11 +122,18 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     return run_in_workers(session, list(groups.values()), count)
 
 
+def _is_on_postgres(item: pytest.Item) -> bool:
+    return "postgres" in item.name or "postgres_server" in getattr(item, "fixturenames", ())
+
+
+@pytest.hookimpl(tryfirst=True)  # before those are left out whose markers nobody asked for
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     here = len(Path(__file__).parent.parts)
     order = {name: place for place, name in enumerate(SLOW)}
     rank = {path: order.get(path.parts[here], len(SLOW)) for path in {item.path for item in items}}
     items.sort(key=lambda item: rank[item.path])
+    for item in filter(_is_on_postgres, items):
+        item.add_marker("postgres")
     if not config.getoption("--long"):
         for item in items:
             if item.get_closest_marker("long"):
