@@ -7,7 +7,7 @@ sender announces everything anew.
 """
 
 from collections.abc import Callable
-from typing import TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
@@ -20,43 +20,12 @@ from forebay.coordination.protocol.messages import (
     decode_orders,
 )
 
-M = TypeVar("M")
+M = TypeVar("M", ReplicaBatch, Orders)
 COMPLAINTS_MAX = 10
 """Log lines about this in one run: there would be one for every message."""
 
-
-class _Kind(msgspec.Struct):
-    """The kind of an item."""
-
-    type: str
-
-
-class _RawBatch(msgspec.Struct, array_like=True):
-    """A `ReplicaBatch`, with items of any kind."""
-
-    member: str
-    generation: int
-    number: int
-    items: tuple[msgspec.Raw, ...]
-
-
-class _RawOrders(msgspec.Struct, array_like=True):
-    """`Orders`, with items of any kind."""
-
-    epoch: int
-    leader: str
-    generation: int
-    number: int
-    items: tuple[msgspec.Raw, ...]
-
-
 _UP = frozenset(kind.__name__ for kind in get_args(Up))
 _DOWN = frozenset(kind.__name__ for kind in get_args(Down))
-_decode_up: Callable[[msgspec.Raw], Up] = msgspec.msgpack.Decoder(Up).decode
-_decode_down: Callable[[msgspec.Raw], Down] = msgspec.msgpack.Decoder(Down).decode
-_decode_raw_batch = msgspec.msgpack.Decoder(_RawBatch).decode
-_decode_raw_orders = msgspec.msgpack.Decoder(_RawOrders).decode
-_decode_kind = msgspec.msgpack.Decoder(_Kind).decode
 
 
 class MessageReader:
@@ -69,44 +38,33 @@ class MessageReader:
 
     def batch(self, payload: bytes) -> ReplicaBatch | None:
         """Return a replica's message; None when it is unreadable."""
-        return self._read(payload, decode_batch, self._known_batch)
+        return self._read(payload, decode_batch, ReplicaBatch, _UP)
 
     def orders(self, payload: bytes) -> Orders | None:
         """Return a leader's message; None when it is unreadable."""
-        return self._read(payload, decode_orders, self._known_orders)
+        return self._read(payload, decode_orders, Orders, _DOWN)
 
     def _read(
-        self, payload: bytes, whole: Callable[[bytes], M], known: Callable[[bytes], M]
+        self, payload: bytes, decode: Callable[[bytes], M], form: type[M], kinds: frozenset[str]
     ) -> M | None:
         try:
-            return whole(payload)
+            return decode(payload)
         except msgspec.MsgspecError:
             pass  # seldom: the usual message costs nothing extra
         try:
-            return known(payload)
-        except msgspec.MsgspecError as error:
+            parts = msgspec.msgpack.decode(payload, type=list[Any])
+            place = form.__struct_fields__.index("items")
+            parts[place] = [item for item in parts[place] if self._knows(item["type"], kinds)]
+            return msgspec.convert(parts, form)
+        except (msgspec.MsgspecError, TypeError, LookupError) as error:
             self._report(str(error))
             return None
 
-    def _known_batch(self, payload: bytes) -> ReplicaBatch:
-        said = _decode_raw_batch(payload)
-        items = [_decode_up(item) for item in self._known(said.items, _UP)]
-        return ReplicaBatch(said.member, said.generation, said.number, tuple(items))
-
-    def _known_orders(self, payload: bytes) -> Orders:
-        said = _decode_raw_orders(payload)
-        items = [_decode_down(item) for item in self._known(said.items, _DOWN)]
-        return Orders(said.epoch, said.leader, said.generation, said.number, tuple(items))
-
-    def _known(self, items: tuple[msgspec.Raw, ...], kinds: frozenset[str]) -> list[msgspec.Raw]:
-        kept = []
-        for item in items:
-            kind = _decode_kind(item).type
-            if kind in kinds:
-                kept.append(item)
-            else:
-                self._report(f"unknown kind of message: {kind[:50]}")
-        return kept
+    def _knows(self, kind: Any, kinds: frozenset[str]) -> bool:
+        if kind in kinds:
+            return True
+        self._report(f"unknown kind of message: {str(kind)[:50]}")
+        return False
 
     def _report(self, what: str) -> None:
         if what not in self._complained and len(self._complained) < COMPLAINTS_MAX:
