@@ -3,9 +3,12 @@
 Adding, removing, draining or resuming a node on one gateway holds on all of them: each command is
 broadcast (topic `nodes`) and applied by the others, who do not pass it on. A broadcast may be lost:
 who is away, or without a leader, gets nothing. So every gateway keeps the last command about each
-node, and the leader repeats all of its commands from time to time, with a list of their numbers;
-whoever knows a later command answers with it. A gateway that was restarted has caught up within
-REPEAT_S, and all converge.
+node, and repeats all of them from time to time. One that was restarted has caught up within
+REPEAT_S, and all converge. There are few: a node is seldom added or drained by hand.
+
+Workers of one gateway need none of this: their leader has the nodes (`gateway/workers/node_news`).
+Gateways cannot do it like them, because each one reaches nodes by its own network, and has settings
+of its own.
 
 The order of two commands must not depend on clocks, which may be an hour apart. A command's number
 is the time in ms, but always above every number seen before (a hybrid logical clock, Kulkarni et
@@ -36,9 +39,9 @@ logger = logging.getLogger("forebay.gateway")
 
 TOPIC: Final = "nodes"
 REPEAT_S: Final = 10.0
-"""How often the leader repeats all commands: a drained node should not come back for long."""
+"""How often commands are repeated: a drained node should not come back for long."""
 MESSAGE_BYTES_MAX: Final = 131_072
-"""A command with the largest node that `POST /admin/nodes` takes, or the list of all commands."""
+"""A command with the largest node that `POST /admin/nodes` takes."""
 COMMANDS_MAX: Final = 500
 """Commands that are kept; the oldest are forgotten first."""
 
@@ -70,11 +73,9 @@ class NodeCommand(msgspec.Struct, frozen=True):
 
 
 class CommandMessage(msgspec.Struct, frozen=True):
-    """A broadcast: a command, or which commands a gateway knows."""
+    """A broadcast."""
 
-    command: NodeCommand | None = msgspec.field(default=None, name="word")  # on the wire
-    known: dict[str, tuple[Number, Name]] | None = None
-    """The number and the gateway of the last command, by subject."""
+    command: NodeCommand = msgspec.field(name="word")  # on the wire
 
 
 _decode = msgspec.json.Decoder(CommandMessage).decode
@@ -140,7 +141,7 @@ class NodeCommandLog:
             self._number = max(self._number + 1, int(self._clock.utc().timestamp() * 1000))
             command = NodeCommand(action, name, self._number, self._fleet.me, node or {})
             self._keep(command)
-            self._tell(CommandMessage(command))
+            self._send(self._fleet, command)
 
     def _keep(self, command: NodeCommand) -> None:
         self._number = max(self._number, command.number)
@@ -152,18 +153,12 @@ class NodeCommandLog:
     def _repeat(self) -> None:
         self._timer = None
         self._arm_timer()
-        if self._fleet is None:
-            return
-        seen = self._fleet.picture()
-        if any(one.name == seen.me and one.state == "leading" for one in seen.replicas):
-            for command in self._commands.values():
-                self._tell(CommandMessage(command))
-            known = {subject: command.version for subject, command in self._commands.items()}
-            self._tell(CommandMessage(known=known))
-
-    def _tell(self, message: CommandMessage) -> None:
         if self._fleet is not None:
-            self._fleet.broadcast(TOPIC, msgspec.json.encode(message))
+            for command in self._commands.values():
+                self._send(self._fleet, command)
+
+    def _send(self, fleet: Fleet, command: NodeCommand) -> None:
+        fleet.broadcast(TOPIC, msgspec.json.encode(CommandMessage(command)))
 
     # -- commands of other gateways
 
@@ -176,12 +171,7 @@ class NodeCommandLog:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             logger.warning("invalid node command from another gateway: %s", error)
             return
-        if message.command is not None:
-            self._receive(message.command)
-        if message.known is not None:
-            self._send_unknown(message.known)
-
-    def _receive(self, command: NodeCommand) -> None:
+        command = message.command
         last = self._commands.get(command.subject)
         if last is not None and command.version <= last.version:
             return
@@ -192,12 +182,6 @@ class NodeCommandLog:
                 logger.info("node command from another gateway applied", extra=extra)
         except (NotAllowed, SettingsError) as error:
             logger.warning("node command from another gateway cannot be applied: %s", error)
-
-    def _send_unknown(self, known: dict[str, tuple[int, str]]) -> None:
-        """Broadcast the commands that the leader does not know."""
-        for subject, command in self._commands.items():
-            if command.version > known.get(subject, (-1, "")):
-                self._tell(CommandMessage(command))
 
     def _apply(self, command: NodeCommand) -> bool:
         """Apply a command; return whether that changed anything."""
