@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from forebay.core.pools import split_pools
 from forebay.gateway.gateway import Gateway
-from forebay.jobs.idle import slot_runner
+from forebay.jobs.idle import tickets
 from forebay.settings import Settings
 from forebay.testing import Call, FakeClock, FakeNode, RawClient, Reply
 
@@ -160,7 +160,7 @@ async def fleet(tmp_path: Path) -> AsyncIterator[FleetRig]:
 @pytest.fixture(autouse=True)
 def patient_claims(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the job store be slow: a busy machine must not pause what a test waits for."""
-    monkeypatch.setattr(slot_runner, "CLAIM_S", 30.0)
+    monkeypatch.setattr(tickets, "CLAIM_S", 30.0)
 
 
 @pytest.fixture

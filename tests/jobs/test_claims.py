@@ -76,7 +76,7 @@ def change(id_: int, status: Status, before: Status = "running", fence: int = 1)
 def test_the_first_reason_counts_and_interrupts_once(claims: ClaimSet, store: SlowStore) -> None:
     one, calls = claimed(claims, store, job(1)), []
     one.on_revoke(lambda: calls.append(one.revoked))
-    claims.hear(change(1, "cancelled"))
+    claims.take_in(change(1, "cancelled"))
     claims.stop()
     assert calls == ["was cancelled"]
 
@@ -104,7 +104,7 @@ def test_what_others_did_to_a_running_job_revokes_it(
     claims: ClaimSet, store: SlowStore, heard: Change, reason: str
 ) -> None:
     one = claimed(claims, store, job(1))
-    claims.hear(heard)
+    claims.take_in(heard)
     assert one.revoked == reason
 
 
@@ -112,7 +112,7 @@ def test_a_cancellation_that_overtakes_the_answer_to_its_claim_is_kept(
     claims: ClaimSet, store: SlowStore
 ) -> None:
     answer = claims.claim("letter")
-    claims.hear(change(1, "cancelled"))
+    claims.take_in(change(1, "cancelled"))
     other = claimed(claims, store, job(2))  # a claim that was asked for later says nothing of it
     store.claims[0].set_result([job(1)])
     first = answer.result(0)

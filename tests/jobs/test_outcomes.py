@@ -13,8 +13,8 @@ from forebay.jobs.outcomes import (
     RETRY_S_MAX,
     CancelledHere,
     Completed,
-    Recording,
     Requeued,
+    record,
 )
 
 if TYPE_CHECKING:
@@ -26,79 +26,78 @@ if TYPE_CHECKING:
 UNSTORABLE = Failure("unstorable", "internal_error")
 
 
-class NotingStore:
-    """Notes what is asked."""
+class AnsweringStore:
+    """Notes what is asked, and gives the answers of a test in turn."""
 
-    def __init__(self) -> None:
+    def __init__(self, *answers: bool | Exception) -> None:
         self.asked: list[Any] = []
+        self._answers = list(answers)
 
-    def complete(self, _: StoredJob, result: str) -> None:
-        self.asked.append(result)
+    def complete(self, _: StoredJob, result: str) -> Future[bool]:
+        return self._answer(result)
 
-    def fail(self, _: StoredJob, failure: Failure) -> None:
-        self.asked.append(failure)
+    def fail(self, _: StoredJob, failure: Failure) -> Future[bool]:
+        return self._answer(failure)
 
-    def give_back(self, _: StoredJob, *, tried: bool) -> None:
-        self.asked.append(tried)
+    def give_back(self, _: StoredJob, *, tried: bool) -> Future[bool]:
+        return self._answer(tried)
 
-    def cancel_held(self, _: StoredJob) -> None:
-        self.asked.append("cancel")
+    def cancel_held(self, _: StoredJob) -> Future[bool]:
+        return self._answer("cancel")
+
+    def _answer(self, asked: Any) -> Future[bool]:
+        self.asked.append(asked)
+        future: Future[bool] = Future()
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+        return future
 
 
-def recording(outcome: Outcome) -> tuple[Recording, NotingStore]:
+async def written(
+    outcome: Outcome, *answers: bool | Exception, retries: int = 100
+) -> tuple[list[Any], list[float]]:
+    """Record an outcome; return what the store was asked, and how long was waited in between."""
     given = dict.fromkeys(StoredJob.__struct_fields__) | {"id": 7}
-    store, claimed = NotingStore(), ClaimedJob(StoredJob(**cast("Any", given)))
-    return Recording(cast("JobStore", store), claimed, outcome, lambda _: UNSTORABLE), store
+    store, claimed = AnsweringStore(*answers), ClaimedJob(StoredJob(**cast("Any", given)))
+    waits: list[float] = []
+
+    async def wait(seconds: float) -> bool:
+        waits.append(seconds)
+        return len(waits) <= retries
+
+    await record(cast("JobStore", store), claimed, outcome, lambda _: UNSTORABLE, wait)
+    return store.asked, waits
 
 
-def answer(value: bool | Exception) -> Future[bool]:
-    future: Future[bool] = Future()
-    if isinstance(value, Exception):
-        future.set_exception(value)
-    else:
-        future.set_result(value)
-    return future
-
-
-def test_each_outcome_is_written_its_own_way() -> None:
+async def test_each_outcome_is_written_its_own_way() -> None:
     failure = Failure("no")
-    written = []
-    for outcome in (Completed("1"), failure, Requeued(), CancelledHere()):
-        one, store = recording(outcome)
-        one.write()
-        assert one.retry_s(answer(True)) is None
-        written += store.asked
-    assert written == ["1", failure, False, "cancel"]
+    outcomes = (Completed("1"), failure, Requeued(), CancelledHere())
+    asked = [(await written(outcome, True))[0] for outcome in outcomes]
+    assert asked == [["1"], [failure], [False], ["cancel"]]
 
 
-def test_an_unavailable_store_is_asked_again_ever_more_slowly() -> None:
-    one, _ = recording(Completed("1"))
-    pauses = [one.retry_s(answer(StoreFailed("away"))) for _ in range(20)]
-    assert (pauses[0], pauses[1], pauses[-1]) == (RETRY_S_FIRST, 2 * RETRY_S_FIRST, RETRY_S_MAX)
+async def test_an_unavailable_store_is_asked_again_ever_more_slowly_until_the_end() -> None:
+    away = [StoreFailed("away")] * 20
+    asked, waits = await written(Completed("1"), *away, retries=19)
+    assert asked == ["1"] * 20
+    assert (waits[0], waits[1], waits[-1]) == (RETRY_S_FIRST, 2 * RETRY_S_FIRST, RETRY_S_MAX)
 
 
-def test_what_cannot_be_stored_is_replaced_by_a_failure_once() -> None:
-    one, store = recording(Completed("1"))
-    one.write()
-    assert one.retry_s(answer(InvariantBroken("no such column"))) == 0.0
-    one.write()
-    assert one.retry_s(answer(InvariantBroken("nor that"))) is None
-    assert store.asked == ["1", UNSTORABLE]
+async def test_what_cannot_be_stored_is_replaced_by_a_failure_once() -> None:
+    broken = InvariantBroken("no such column")
+    asked, _ = await written(Completed("1"), broken, broken)
+    assert asked == ["1", UNSTORABLE]
 
 
-def test_a_refusal_is_logged_unless_an_earlier_write_may_have_got_through(
+async def test_a_refusal_is_logged_unless_an_earlier_write_may_have_got_through(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")
-    first, _ = recording(Completed("1"))
-    first.write()
-    assert first.retry_s(answer(False)) is None
+    await written(Completed("1"), False)
     assert "job 7: outcome refused, it was taken over" in caplog.text
     caplog.clear()
-    second, _ = recording(Completed("1"))
-    second.write()
-    second.retry_s(answer(StoreFailed("away")))
-    second.write()
-    caplog.clear()
-    assert second.retry_s(answer(False)) is None
-    assert caplog.text == ""
+    await written(Completed("1"), StoreFailed("away"), False)
+    assert "refused" not in caplog.text

@@ -1,15 +1,13 @@
 """The jobs that one worker has claimed: kept by heartbeats, revoked, recorded.
 
-Both engines use this: `TaskRunner`, whose workers are threads, and the gateway's runner of idle
-slots, which lives on an event loop. Nothing here waits. The store answers on its own thread, and
-each engine waits for the futures in its own way.
+Nothing here waits: the store answers on its own thread, and whoever claims waits for the future.
 
 A claimed job is revoked for one of three reasons: it was cancelled, it was taken over (its lease
 expired, and the store says that it is no longer ours), or its worker stops. The first counts.
 
 Nothing is lost between a claim and the moment its answer arrives:
 
-- A cancellation heard in between is kept until every claim is answered that may bring the job.
+- A cancellation announced in between is kept until every claim is answered that may bring the job.
 - A claim whose answer was lost with the connection may have been committed all the same, and
   heartbeats would keep that job running with nobody at it. So each heartbeat returns what the store
   says is ours. What we do not know, and what no claim still on its way can explain, is an *orphaned
@@ -72,7 +70,7 @@ class ClaimSet:
     def __init__(self, store: JobStore, worker: str, lease_s: float) -> None:
         self.worker = worker
         self._store = store
-        self._lease_s = lease_s
+        self.lease_s = lease_s
         self._lock = threading.Lock()
         self._claimed: dict[Claim, ClaimedJob] = {}
         self._asked = 0  # claims ever asked for; each has its number
@@ -102,7 +100,7 @@ class ClaimSet:
             number = self._asked
             self._in_flight.add(number)
         asked = self._store.claim(
-            queue, self.worker, self._lease_s, owner=owner, passed_over=passed_over
+            queue, self.worker, self.lease_s, owner=owner, passed_over=passed_over
         )
         answer: Future[ClaimedJob | None] = Future()
         answer.add_done_callback(lambda done: done.cancelled() and asked.cancel())
@@ -121,7 +119,7 @@ class ClaimSet:
         for claimed in self.all():
             claimed.revoke("was stopped")
 
-    def hear(self, change: Change) -> None:
+    def take_in(self, change: Change) -> None:
         """Revoke a job that somebody else cancelled or ended while it ran here.
 
         One that was requeued because its lease expired is left to the next heartbeat.
@@ -148,7 +146,7 @@ class ClaimSet:
             self._beating = True
             self._in_doubt = False  # from here on, this beat will tell
             claimed = dict(self._claimed)
-        beat = self._store.heartbeat(self.worker, self._lease_s)
+        beat = self._store.heartbeat(self.worker, self.lease_s)
         beat.add_done_callback(lambda done: self._beaten(done, claimed))
 
     # -- the store's answers, on its thread

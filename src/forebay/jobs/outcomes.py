@@ -3,15 +3,15 @@
 A result that a GPU has worked for minutes on is worth waiting for: recording is retried with
 backoff while the store is unavailable. What is still not recorded when the program ends is running
 in the store, and found there by the next start. The store refuses what is no longer ours to say.
-
-`Recording` decides and does not wait, so that both engines can use it: one waits on a thread, the
-other on the event loop.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
-from typing import TYPE_CHECKING, TypeAlias
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 
@@ -19,10 +19,11 @@ from forebay.errors import StoreFailed
 from forebay.jobs.job import Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from concurrent.futures import Future
 
     from forebay.jobs.claims import ClaimedJob
+    from forebay.jobs.job import StoredJob
     from forebay.jobs.store.job_store import JobStore
 
 logger = logging.getLogger("forebay.jobs")
@@ -49,62 +50,70 @@ class CancelledHere(Struct, frozen=True):
 Outcome: TypeAlias = Completed | Failure | Requeued | CancelledHere
 
 
-class Recording:
-    """One outcome on its way into the store.
+async def record(
+    store: JobStore,
+    claimed: ClaimedJob,
+    outcome: Outcome,
+    unstorable: Callable[[BaseException], Failure],
+    wait_to_retry: Callable[[float], Awaitable[bool]],
+) -> None:
+    """Write an outcome until the store has recorded or refused it.
 
-    Call `write`, wait until its future is done, hand that to `retry_s`, and again after so long.
+    `unstorable` returns what is recorded in place of an outcome that the store cannot hold.
+    `wait_to_retry` waits for so many seconds, and returns False if the program ends before.
     """
-
-    def __init__(
-        self,
-        store: JobStore,
-        claimed: ClaimedJob,
-        outcome: Outcome,
-        unstorable: Callable[[BaseException], Failure],
-    ) -> None:
-        """`unstorable` returns what is recorded in place of an outcome that the store refuses."""
-        self._store = store
-        self._claimed = claimed
-        self._outcome = outcome
-        self._unstorable: Callable[[BaseException], Failure] | None = unstorable
-        self._pause_s = RETRY_S_FIRST
-        self._tries = 0
-
-    def write(self) -> Future[bool]:
-        """Ask the store to record the outcome."""
-        self._tries += 1
-        job = self._claimed.job
-        match self._outcome:
-            case Completed(result):
-                return self._store.complete(job, result)
-            case Failure():
-                return self._store.fail(job, self._outcome)
-            case Requeued():
-                return self._store.give_back(job, tried=False)
-            case CancelledHere():
-                return self._store.cancel_held(job)
-
-    def retry_s(self, written: Future[bool]) -> float | None:
-        """Return in how many seconds to write again; None when there is nothing more to do."""
-        job, error = self._claimed.job, written.exception()
+    job, pause_s, replaced = claimed.job, RETRY_S_FIRST, False
+    for tries in count():
+        written = _write(store, job, outcome)
+        await settled(written)
+        error = written.exception()
         if error is None:
-            if not written.result() and self._tries == 1:  # else the first was written after all
+            if not written.result() and not tries:  # else the first was written after all
                 logger.info(
                     "job %d: outcome refused, it %s", job.id,
-                    self._claimed.revoked or "was taken over",
+                    claimed.revoked or "was taken over",
                     extra={"action": "refused", "job": job.id},
                 )  # fmt: skip
-            return None
+            return
         if isinstance(error, StoreFailed):
             logger.warning("job %d: outcome not recorded yet: %s", job.id, error)
-            pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, RETRY_S_MAX)
-            return pause_s
+            if not await wait_to_retry(pause_s):
+                logger.error("job %d: outcome not recorded, the store is unavailable", job.id)
+                return
+            pause_s = min(2 * pause_s, RETRY_S_MAX)
+            continue
         logger.error("job %d: outcome cannot be stored", job.id, exc_info=error)
-        if self._unstorable is None:  # not even the reason can
-            return None
-        self._outcome, self._unstorable = self._unstorable(error), None
-        return 0.0
+        if replaced:  # not even the reason can
+            return
+        outcome, replaced = unstorable(error), True
 
-    def give_up(self) -> None:
-        """Log that the program ends before the outcome is recorded."""
-        logger.error("job %d: outcome not recorded, the store is unavailable", self._claimed.job.id)
+
+def _write(store: JobStore, job: StoredJob, outcome: Outcome) -> Future[bool]:
+    match outcome:
+        case Completed(result):
+            return store.complete(job, result)
+        case Failure():
+            return store.fail(job, outcome)
+        case Requeued():
+            return store.give_back(job, tried=False)
+        case CancelledHere():
+            return store.cancel_held(job)
+
+
+async def settled(future: Future[Any], limit_s: float | None = None) -> None:
+    """Wait until a future of the store is done, or for so long; take no result."""
+    loop = asyncio.get_running_loop()
+    over = asyncio.Event()
+
+    def wake(_: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has closed
+            loop.call_soon_threadsafe(over.set)
+
+    future.add_done_callback(wake)
+    # The store lives in real time.
+    timer = None if limit_s is None else loop.call_later(limit_s, over.set)
+    try:
+        await over.wait()
+    finally:
+        if timer is not None:
+            timer.cancel()

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from forebay.gateway.http import store_timeout as store_answers
-from forebay.jobs.idle import slot_runner
+from forebay.gateway.jobs import engine
 
 from ..conftest import OK
 from ..jobs.job_steps import chat, post, submit, until
@@ -79,7 +79,7 @@ async def test_the_database_is_not_asked_again_and_again_while_it_says_nothing(r
     database = gateway.parts.jobs.engine.store.database
     with hanging(gateway):
         for _ in range(20):
-            rig.clock.advance(slot_runner.POLL_S)
+            rig.clock.advance(engine.POLL_S)
             await rig.queue()
         assert database._reads.qsize() + database._writes.qsize() < 10
     assert (await rig.get("/jobs")).status == 200

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from forebay.jobs import loop
 from forebay.jobs.builtin import queue_of
-from forebay.jobs.idle import slot_runner
+from forebay.jobs.idle import tickets
 from forebay.jobs.job import NewJob
+from forebay.jobs.outcomes import settled
 
 from ..conftest import OK
 from .job_steps import ENVIRON, KEYS, bearer, chat, job, submit, until
@@ -19,42 +21,48 @@ if TYPE_CHECKING:
 
     from forebay.jobs.claims import ClaimedJob
     from forebay.jobs.idle.backlog import ModelBacklog
+    from forebay.jobs.loop import JobLoop
 
     from ..conftest import Rig
 
 
-def hold_claims(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
-    """Let claims be committed, but their answers arrive only when the event is set."""
-    runner = rig.gateway.parts.jobs.engine.idle_slots
-    assert runner is not None
-    gate = asyncio.Event()
-    claim = runner._claim
+def hold_claims(monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
+    """Let claims be committed, but their answers arrive only when the second event is set."""
+    asked, gate = asyncio.Event(), asyncio.Event()
 
-    async def late(backlog: ModelBacklog) -> ClaimedJob | None:
-        backlog.claiming += 1  # as long as it is on its way
-        try:
-            taken = await claim(backlog)
-            await gate.wait()
-        finally:
-            backlog.claiming -= 1
-        return taken
+    async def late(claim: Future[ClaimedJob | None], limit_s: float) -> None:
+        await settled(claim, limit_s)
+        asked.set()
+        await gate.wait()
 
-    monkeypatch.setattr(runner, "_claim", late)
-    return gate
+    monkeypatch.setattr(loop, "settled", late)
+    return asked, gate
 
 
 LOOK_S = 10.0
+
+
+def job_loop(rig: Rig) -> JobLoop[ModelBacklog]:
+    found = rig.gateway.parts.jobs.engine.loop
+    assert found is not None
+    return found
 
 
 async def pass_until(rig: Rig, job_id: int, status: str, seconds: float) -> dict[str, Any]:
     """Let so much time pass, as far as it takes for the job to be there; return it."""
     for _ in range(int(seconds / LOOK_S)):
         rig.clock.advance(LOOK_S)
-        await rig.queue()
+        await job_loop(rig).look()
         seen = await job(rig, job_id)
         if seen["status"] == status:
             break
     return seen
+
+
+async def pass_to(rig: Rig, job_id: int, status: str) -> dict[str, Any]:
+    """Let as much time pass as it takes for the job to be there; a commit may be slow."""
+    await pass_until(rig, job_id, status, 400.0)
+    return await until(rig, job_id, status)
 
 
 async def until_noted(rig: Rig, model: str) -> None:
@@ -80,7 +88,7 @@ async def test_a_job_cancelled_in_the_instant_of_its_claim_never_reaches_a_node(
     first = await submit(rig, chat(0))
     await (await node.next_call()).answer(OK)
     await until(rig, first, "completed")
-    gate = hold_claims(rig, monkeypatch)
+    _, gate = hold_claims(monkeypatch)
     job_id = await submit(rig, chat(1))
     await until(rig, job_id, "running")
     assert (await rig.get(f"/jobs/{job_id}", method="DELETE")).status == 200
@@ -101,7 +109,7 @@ async def test_a_gateway_that_stops_in_the_instant_of_a_claim_gives_the_job_back
     first = await submit(rig, chat(0))
     await (await node.next_call()).answer(OK)
     await until(rig, first, "completed")
-    gate = hold_claims(rig, monkeypatch)
+    _, gate = hold_claims(monkeypatch)
     job_id = await submit(rig, chat(1))
     await until(rig, job_id, "running")
     stopping = asyncio.ensure_future(gateway.stop(0.0))
@@ -113,6 +121,29 @@ async def test_a_gateway_that_stops_in_the_instant_of_a_claim_gives_the_job_back
     assert (seen["status"], seen["error"]) in (("queued", None), ("running", None))
     await (await node.next_call()).answer(OK)
     assert (await until(rig, job_id, "completed"))["attempt"] == 1
+
+
+async def test_a_gateway_that_drains_keeps_the_lease_of_what_still_runs(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await rig.node()
+    gateway = await rig.start(node)
+    job_id = await submit(rig, chat())
+    call = await node.next_call()
+    await until(rig, job_id, "running")
+    gateway.parts.jobs.drain()
+    store, beats = gateway.parts.jobs.engine.store, asyncio.Event()
+    heartbeat = store.heartbeat
+
+    def beat(*given: Any) -> Any:
+        beats.set()
+        return heartbeat(*given)
+
+    monkeypatch.setattr(store, "heartbeat", beat)
+    rig.clock.advance(gateway.parts.settings.jobs.lease_seconds / 2)
+    assert beats.is_set()
+    await call.answer(OK)
+    await until(rig, job_id, "completed")
 
 
 async def test_jobs_of_a_model_that_nobody_has_fail_at_once_with_the_nearest_name(rig: Rig) -> None:
@@ -140,7 +171,7 @@ async def test_on_a_shared_database_jobs_of_a_model_unknown_here_wait_for_other_
     new = [NewJob("chat", "{}", 0, queue_of("mistrl"), "mistrl")]
     (added,) = await asyncio.wrap_future(store.add(new))
     assert (await pass_until(rig, added.id, "failed", 40.0))["status"] == "queued"
-    failed = await pass_until(rig, added.id, "failed", 400.0)
+    failed = await pass_to(rig, added.id, "failed")
     assert failed["error"] == 'no node has the model "mistrl"; did you mean "mistral"?'
 
 
@@ -208,8 +239,8 @@ async def test_jobs_wait_a_while_for_a_node_that_was_removed_and_then_fail(
     await call.answer(OK)
     assert (await pass_until(rig, added[2], "failed", 50.0))["status"] == "queued"
     for job_id in added[1:]:
-        failed = await pass_until(rig, job_id, "failed", 400.0)
-        assert (failed["status"], failed["error_code"]) == ("failed", "model_not_found")
+        failed = await pass_to(rig, job_id, "failed")
+        assert failed["error_code"] == "model_not_found"
     assert not rig.gateway.parts.relay.reservations
 
 
@@ -243,7 +274,7 @@ async def test_a_ticket_for_a_node_that_was_removed_goes_on_with_the_fallback(ri
     await busy.answer(OK)
     assert (await live.reply()).status == 200
     await until(rig, first, "completed")
-    assert (await pass_until(rig, second, "running", 400.0))["status"] == "running"
+    await pass_to(rig, second, "running")
     await (await other.next_call()).answer(OK)
     await until(rig, second, "completed")
 
@@ -256,15 +287,15 @@ async def test_with_no_node_at_all_jobs_wait_a_while_before_they_fail(rig: Rig) 
     added = await asyncio.wrap_future(store.add(new))
     waiting = await pass_until(rig, added[0].id, "failed", 40.0)
     assert waiting["status"] == "queued"  # it may still come
-    failed = await pass_until(rig, added[2].id, "failed", 400.0)
-    assert (failed["status"], failed["error_code"]) == ("failed", "model_not_found")
+    failed = await pass_to(rig, added[2].id, "failed")
+    assert failed["error_code"] == "model_not_found"
     assert "gone" in failed["error"]
 
 
 async def test_more_models_than_may_stand_in_line_get_their_turn(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slot_runner, "TICKETS_MAX", 2)
+    monkeypatch.setattr(tickets, "TICKETS_MAX", 2)
     names = [f"m{n}" for n in range(6)]
     node = await rig.node(models=names)
     await rig.start(node)
@@ -311,21 +342,13 @@ async def test_a_job_that_comes_while_a_claim_finds_nothing_is_not_forgotten(
     await rig.get("/admin/nodes/n1/drain", method="POST")
     first = await submit(rig, chat(0))
     await rig.get(f"/jobs/{first}", method="DELETE")  # its ticket stands in line all the same
-    runner = rig.gateway.parts.jobs.engine.idle_slots
-    assert runner is not None
-    asked, gate, settled = asyncio.Event(), asyncio.Event(), slot_runner.settled
-
-    async def late(claim: Future[ClaimedJob | None], limit_s: float) -> None:
-        await settled(claim, limit_s)
-        asked.set()
-        await gate.wait()
-
-    monkeypatch.setattr(slot_runner, "settled", late)
+    asked, gate = hold_claims(monkeypatch)
     await rig.get("/admin/nodes/n1/resume", method="POST")
     await asked.wait()
     monkeypatch.undo()
     second = await submit(rig, chat(1))
-    while not runner._backlog(queue_of("m"), "").queued:  # until it has been heard of
+    backlog = job_loop(rig).backlogs[queue_of("m"), ""]
+    while backlog.announced < 2:
         await rig.queue()
     gate.set()
     await (await node.next_call()).answer(OK)
@@ -340,18 +363,16 @@ async def test_a_store_too_slow_for_a_slot_costs_no_job_and_no_attempt(
     first = await submit(rig, chat(0))
     await (await node.next_call()).answer(OK)
     await until(rig, first, "completed")
-    asked, settled = asyncio.Event(), slot_runner.settled
+    asked = asyncio.Event()
 
-    async def too_late(claim: Future[ClaimedJob | None], limit_s: float | None = None) -> None:
-        if limit_s is None:
-            await settled(claim)
+    async def too_late(claim: Future[ClaimedJob | None], limit_s: float) -> None:
         asked.set()  # and the slot goes back before the answer is there
 
-    monkeypatch.setattr(slot_runner, "PAUSE_S", 0.01)
-    monkeypatch.setattr(slot_runner, "settled", too_late)
+    monkeypatch.setattr(loop, "PAUSE_S", 0.01)
+    monkeypatch.setattr(loop, "settled", too_late)
     second = await submit(rig, chat(1))
     await asked.wait()
-    monkeypatch.setattr(slot_runner, "settled", settled)
+    monkeypatch.setattr(loop, "settled", settled)
     await (await node.next_call()).answer(OK)
     assert (await until(rig, second, "completed"))["attempt"] == 1
     assert "pausing job dispatch for 0.01 s: the store is slow" in caplog.text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from forebay.jobs.idle import slot_runner
+from forebay.jobs.idle import tickets
 
 from ..conftest import CHAT, OK
 from ..hot.test_users_and_keys import ADMIN, A, B, key, start
@@ -114,7 +114,7 @@ async def test_live_requests_and_jobs_of_a_key_share_its_rate(rig: Rig) -> None:
 async def test_tickets_that_wait_for_a_rate_leave_room_for_those_of_other_keys(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slot_runner, "TICKETS_MAX", 1)
+    monkeypatch.setattr(tickets, "TICKETS_MAX", 1)
     node = await rig.node(slots=8)
     await start(rig, node, keys=[key("a", requests_per_minute=1), key("b")])
     await submit(rig, A)

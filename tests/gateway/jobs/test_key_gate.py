@@ -100,10 +100,9 @@ async def test_what_is_found_queued_of_a_revoked_key_ends_as_well(rig: Rig) -> N
     (owner,) = rig.gateway.parts.keys._by_owner.keys() - {"admin"}
     await revoke(rig, "ann")
     engine = rig.gateway.parts.jobs.engine
-    assert engine.idle_slots is not None
     left = NewJob("chat", '{"model":"m"}', 9, "model:m", "m", owner=owner)  # by another gateway
     (added,) = await asyncio.wrap_future(engine.store.add([left]))
-    engine.idle_slots.look()
+    engine.keys_changed()
     assert (await until(rig, added.id, "cancelled"))["error"] == REVOKED
     await running.answer(OK)
 

@@ -231,7 +231,7 @@ async def test_a_bug_of_ours_fails_the_job_and_gives_the_slot_back(
     node = await rig.node()
     await rig.start(node)
     with monkeypatch.context() as patched:
-        patched.setattr("forebay.jobs.idle.slot_runner.make_call", lambda *_: 1 / 0)
+        patched.setattr("forebay.jobs.idle.request.make_call", lambda *_: 1 / 0)
         job_id = await submit(rig, chat(1))
         failed = await until(rig, job_id, "failed")
     assert failed["error_code"] == "internal_error"

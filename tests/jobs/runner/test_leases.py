@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import update
 
 from forebay.errors import StoreFailed
+from forebay.jobs.job import NewJob
 from forebay.jobs.store.recovery import Recovery
 from forebay.jobs.store.schema import jobs
-from forebay.testing.job_store_contract import claimed, expire, found
+from forebay.testing.job_store_contract import claimed, expire, found, submit
 
 from ..script import LIMIT_S, Script, idle, job
 
@@ -91,6 +92,17 @@ def test_a_job_claimed_without_our_knowing_is_given_back(
     idle(work.runner)
     ended = job(work.runner, job_id)
     assert (ended.status, ended.attempt, ended.fence) == ("completed", 1, 2)
+
+
+def test_a_runner_that_may_have_missed_a_notification_asks_the_store(
+    script: Callable[..., Script], open_store: Callable[[str], JobStore], sqlite_url: str
+) -> None:
+    work = script()
+    work.add("letter")
+    work.runner.start()
+    submit(open_store(sqlite_url), NewJob("letter", "1"))
+    work.runner._store.changes.resync()
+    work.begun("letter")
 
 
 # -- the database away

@@ -19,8 +19,9 @@ from forebay.jobs.batches.keeper import BatchKeeper
 from forebay.jobs.batches.service import BatchService
 from forebay.jobs.batches.steps import BatchSteps
 from forebay.jobs.builtin import ROUTES, model_of
-from forebay.jobs.idle.slot_runner import IdleSlotRunner
+from forebay.jobs.idle.tickets import SlotSource, TicketExecutor
 from forebay.jobs.job import Failure
+from forebay.jobs.loop import JobLoop
 from forebay.jobs.retention import Retention
 from forebay.jobs.runner.runner import TaskRunner
 from forebay.jobs.runner.singleton import disown_runner, load_task_types
@@ -32,11 +33,12 @@ from forebay.jobs.webhooks import Webhooks
 from forebay.storage.file_lock import FileLock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from concurrent.futures import Future
 
     from forebay.clock import TimerHandle
     from forebay.gateway.jobs.service import JobDeps
+    from forebay.jobs.idle.backlog import ModelBacklog
     from forebay.jobs.job import Status
     from forebay.settings import JobsSettings
 
@@ -44,6 +46,11 @@ logger = logging.getLogger("forebay.jobs")
 
 CLOSE_S = 5.0
 """How long the store may take to record outcomes when the gateway stops."""
+STOP_S = 3.0
+"""How long interrupted jobs have to be recorded."""
+POLL_S = 2.0
+"""How often the store is asked what other gateways have added or left, should a notification be
+lost."""
 RECOUNT_S = 60.0
 
 
@@ -71,7 +78,8 @@ class JobEngine:
             self.store, settings.retention_days, self.files, types=self._own_types
         )
         self._recounting: TimerHandle | None = None
-        self.idle_slots: IdleSlotRunner | None = None
+        self.loop: JobLoop[ModelBacklog] | None = None
+        self.tickets: TicketExecutor | None = None
         self.webhooks: Webhooks | None = None
         self._runner = _runner(settings, self.store) if settings.modules else None
 
@@ -101,7 +109,7 @@ class JobEngine:
         deps.figures.recount(await asyncio.wrap_future(self.store.counts()))
         self.followers.start()
         self._listener.start()
-        await self._start_idle_slots()
+        await self._start_loop()
         await self._keeper.start()
         if self._runner is not None:
             await asyncio.to_thread(self._runner.start)
@@ -149,18 +157,21 @@ class JobEngine:
                 while await asyncio.wrap_future(self.store.fail_queue(queue, failure)):
                     pass
 
-    async def _start_idle_slots(self) -> None:
+    async def _start_loop(self) -> None:
         deps, settings = self._deps, self._settings
         known = tuple(self.task_types())
         recovery = Recovery(self._retry, settings.attempts, True, self._never_again(), known)
-        self.idle_slots = IdleSlotRunner(
-            self.store, deps.relay, deps.resolve, deps.clock, settings.lease_seconds, recovery
+        loop: JobLoop[ModelBacklog] = JobLoop(
+            self.store, f"gateway-{secrets.token_hex(8)}", settings.lease_seconds, POLL_S,
+            deps.clock, lambda: recovery,
+        )  # fmt: skip
+        self.loop = loop
+        loop.end_revoked = self._end_revoked
+        slots = SlotSource(
+            deps.relay, deps.resolve, deps.clock, deps.explain, deps.paced, deps.shares_nodes
         )
-        self.idle_slots.explain = deps.explain
-        self.idle_slots.shares_nodes = deps.shares_nodes
-        self.idle_slots.paced = deps.paced
-        self.idle_slots.end_revoked = self._end_revoked
-        await self.idle_slots.start()
+        self.tickets = TicketExecutor(loop, slots)
+        await loop.start(self.tickets)
 
     async def _end_revoked(self, owners: set[str]) -> bool:
         """End what is queued in the name of revoked keys; say whether there was any job."""
@@ -177,14 +188,14 @@ class JobEngine:
     def keys_changed(self) -> None:
         """End what was queued for keys that are revoked; go on with those that are back."""
         self._keeper.wake()  # batches wait to be validated
-        if self.idle_slots is not None:
-            self.idle_slots.look()
+        if self.loop is not None:
+            self.loop.look()
 
     def drain(self) -> None:
         """Start nothing more and disconnect followers; what runs may finish."""
         self.followers.stop()
-        if self.idle_slots is not None:
-            self.idle_slots.drain()
+        if self.loop is not None:
+            self.loop.drain()
         if self._runner is not None:
             self._runner.drain()
 
@@ -224,9 +235,9 @@ class JobEngine:
             self._lock.release()
 
     async def _stop_workers(self) -> None:
-        works = [self._keeper.stop()]
-        if self.idle_slots is not None:
-            works.append(self.idle_slots.stop())
+        works: list[Awaitable[object]] = [self._keeper.stop()]
+        if self.loop is not None:
+            works.append(self.loop.stop(0.0, STOP_S))
         if self._runner is not None:
             works.append(asyncio.to_thread(self._runner.shutdown, 0.0))
         if self.webhooks is not None:

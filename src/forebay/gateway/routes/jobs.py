@@ -181,9 +181,9 @@ class JobRoutes:
         caller = self.authorizer.caller(request)
         job = await self._find(request, caller)
         detail = _job_detail(job, self.authorizer.names_for(seen_by(caller)))
-        runner = self.jobs.engine.idle_slots
-        if job.status == "queued" and runner is not None:
-            detail["stage"] = WAITS_FOR.get(runner.waits_for(job) or "", detail["stage"])
+        tickets = self.jobs.engine.tickets
+        if job.status == "queued" and tickets is not None:
+            detail["stage"] = WAITS_FOR.get(tickets.waits_for(job) or "", detail["stage"])
         return json_answer(detail)
 
     async def cancel(self, request: Request) -> Response:

@@ -1,38 +1,30 @@
-"""What the runner of idle slots knows of one model's jobs."""
+"""What the executor of idle slots knows of one model's jobs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from forebay.jobs.builtin import model_of
+from forebay.jobs.loop import Backlog
 
 if TYPE_CHECKING:
     from forebay.clock import TimerHandle
     from forebay.relay.reservation import Reservation
 
 
-class ModelBacklog:
-    """One model's jobs, or a key's: how many are queued, and what is under way.
+class ModelBacklog(Backlog):
+    """One model's jobs: those of a key with limits or a cap, or of all keys that have none."""
 
-    The counts are hints: the store decides, and a wrong one costs a claim that finds nothing.
-    """
-
-    def __init__(self, queue: str, model: str, owner: str) -> None:
-        self.queue = queue
-        self.model = model
-        self.owner = owner
-        """The key with limits or a cap whose jobs these are; empty: of all that have none."""
+    def __init__(self, queue: str, owner: str) -> None:
+        super().__init__(queue, owner)
+        self.model = model_of(queue) or ""
         self.running_max = 0
-        """The cap of that key, as the last ticket named it."""
+        """The cap of the key, as the last ticket named it."""
         self.prompt_tokens = 0
         """Of the next job, for what its owner is charged when it starts."""
         self.measured = False
         """Whether that was asked of the store since the last grant."""
         self.measuring = False
-        self.queued = 0
-        """Jobs that are queued in the store, as far as we know."""
-        self.heard = 0
-        """Jobs that were ever said to be queued."""
-        self.claiming = 0
-        """Slots granted whose job is being claimed."""
         self.waiting = False
         """Whether a ticket is in the queue."""
         self.reservation: Reservation | None = None

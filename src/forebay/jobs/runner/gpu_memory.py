@@ -12,8 +12,9 @@ GB are 2**30 bytes, as in nvidia-smi.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -60,37 +61,26 @@ class GpuWatch:
         self._fixed = available_gb is not None
         self._read = read or nvml_memory
         self._last: tuple[GpuMemory, ...] = ()
-        self._thread: threading.Thread | None = None
         if available_gb is not None:
             self._last = (GpuMemory(0, available_gb),)
 
-    def first(self) -> None:
-        """Read the GPUs; wait FIRST_READING_S at most."""
-        self.refresh(lambda: None)
-        if self._thread is not None:
-            self._thread.join(FIRST_READING_S)
-
-    def refresh(self, then: Callable[[], object]) -> None:
-        """Read in the background, then call `then` on that thread."""
-        if self._fixed or (self._thread is not None and self._thread.is_alive()):
+    async def refresh(self) -> None:
+        """Read the GPUs, in a thread of the event loop."""
+        if self._fixed:
             return
-
-        def work() -> None:
-            self._take()
-            then()
-
-        self._thread = threading.Thread(target=work, name="forebay-gpus", daemon=True)
-        self._thread.start()
-
-    def join(self, timeout_s: float) -> None:
-        if self._thread is not None:
-            self._thread.join(timeout_s)
+        found: Sequence[GpuMemory] | None = None
+        with contextlib.suppress(Exception):
+            found = await asyncio.to_thread(self._read)
+        if found is None:  # the last reading is better than no limit
+            logger.warning("reading GPU memory failed", extra={"action": "gpus"})
+        else:
+            self._last = tuple(found)
 
     def gpus(self, held_gb: Mapping[int, float]) -> list[Gpu]:
         """Return the limit of each GPU, given what our types have reserved there; none: no limit.
 
         >>> watch = GpuWatch(None, lambda: [GpuMemory(0, 8.0, used_gb=6.0)])
-        >>> watch.first()
+        >>> asyncio.run(watch.refresh())
         >>> watch.gpus({}), watch.gpus({0: 5.0})
         ([Gpu(index=0, size_gb=2.0)], [Gpu(index=0, size_gb=7.0)])
         """
@@ -101,13 +91,3 @@ class GpuWatch:
             )
             for one in self._last
         ]
-
-    def _take(self) -> None:
-        try:
-            found = self._read()
-        except Exception:
-            found = None
-        if found is None:  # the last reading is better than no limit
-            logger.warning("reading GPU memory failed", extra={"action": "gpus"})
-        else:
-            self._last = tuple(found)

@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from forebay.clock import Clock, SystemClock
 from forebay.errors import NotAllowed, Rejected
-from forebay.jobs.job import Change, Failure, Status, StoredJob
+from forebay.jobs.job import Failure, Status, StoredJob
 from forebay.jobs.retention import Retention
-from forebay.jobs.runner.scheduler import STOP_S, RunnerOptions, TaskScheduler
+from forebay.jobs.runner.options import RunnerOptions
+from forebay.jobs.runner.scheduler import STOP_S, TaskScheduler
 from forebay.jobs.runner.task_types import TaskType, TaskTypes
 from forebay.jobs.runner.validation import new_job, warn_if_full
 from forebay.jobs.store.job_store import JobStore
@@ -102,7 +103,6 @@ class TaskRunner:
         )
         self._closed = False
         self._submitted_early: set[int] = set()  # bypass jobs submitted before the start
-        self._warned_types: set[str] = set()  # without a handler
 
     # -- task types
 
@@ -123,7 +123,7 @@ class TaskRunner:
                 self._types.add(TaskType(name, handler, vram_gb, llm))
                 if self._scheduler is not None:
                     self._types.warn_of_missing_budgets()
-                    self._scheduler.job_queued(name)
+                    self._scheduler.call_soon(self._scheduler.jobs.look)
             return handler
 
         return register
@@ -171,7 +171,7 @@ class TaskRunner:
         if before is None or before.status not in ("queued", "running"):
             return False
         if (scheduler := self._scheduler) is not None:
-            scheduler.claims.revoke((job_id, before.fence), "was cancelled")
+            scheduler.jobs.claims.revoke((job_id, before.fence), "was cancelled")
         return True
 
     def retry(self, job_id: int) -> bool:
@@ -246,12 +246,12 @@ class TaskRunner:
         """Take no more jobs from now on; what runs goes on. `shutdown` does the rest."""
         scheduler = self._scheduler
         if scheduler is not None:
-            scheduler.drain()
+            scheduler.call_soon(scheduler.jobs.drain)
 
     def wait_drained(self, timeout: float) -> bool:
         """Wait until nothing runs any more after `drain`; False: something still does."""
         scheduler = self._scheduler
-        return scheduler is None or scheduler.wait_drained(timeout)
+        return scheduler is None or scheduler.run(scheduler.jobs.wait_drained(timeout))
 
     def reset_running(self) -> int:
         """Requeue or fail jobs whose runner is gone, as `on_interrupt` says; return how many.
@@ -271,7 +271,7 @@ class TaskRunner:
         scheduler = self._scheduler
         if scheduler is None:
             raise NotAllowed("start() the runner first")
-        return scheduler.wait_idle(timeout)
+        return scheduler.run(scheduler.executor.wait_idle(timeout))
 
     def __enter__(self) -> TaskRunner:
         self.start()
@@ -286,13 +286,13 @@ class TaskRunner:
     def reserved_vram_gb(self) -> float:
         """GPU memory that the running types hold."""
         scheduler = self._scheduler
-        return 0.0 if scheduler is None else scheduler.reserved_gb
+        return 0.0 if scheduler is None else scheduler.executor.reserved_gb
 
     @property
     def available_vram_gb(self) -> float | None:
         """GPU memory that types may hold, on all GPUs together; None: no limit, or not started."""
         scheduler = self._scheduler
-        return None if scheduler is None else scheduler.available_gb
+        return None if scheduler is None else scheduler.executor.available_gb
 
     # -- inside
 
@@ -316,8 +316,6 @@ class TaskRunner:
     def _end(self, until_s: float) -> None:
         """Disconnect from the store, by then at the latest."""
         changes = self._store.changes
-        with contextlib.suppress(ValueError):
-            changes.listeners.remove(self._on_change)
         self._retention.stop(self._left_s(until_s) / 2)
         if self._owns:
             changes.stop_listening(self._left_s(until_s) / 2)
@@ -343,11 +341,8 @@ class TaskRunner:
         scheduler = TaskScheduler(
             self._store, self._types, self._options, self._clock, self._read_gpus
         )
-        scheduler.on_depths = self._on_depths
+        scheduler.start(self._recovery if self._owns else None)
         self._scheduler = scheduler
-        self._store.changes.listeners.append(self._on_change)
-        recovery = None if self._exclusive or not self._owns else self._recover_expired
-        scheduler.start(recovery)
         if self._owns:
             self._store.changes.listen(self._store.database)
         self._retention.start()
@@ -366,10 +361,6 @@ class TaskRunner:
             known=self._own_types(),
         )
 
-    def _recover_expired(self) -> None:
-        """Requeue or fail jobs with expired leases; their changes wake the scheduler."""
-        self._store.recover(self._recovery())
-
     def _fail_leftovers(self) -> None:
         """Fail queued jobs that will never run: old ones of bypass types, and without a handler."""
         how = Recovery(
@@ -387,26 +378,3 @@ class TaskRunner:
         if self._exclusive:
             while self._store.fail_queue(name, Failure(error, code)).result():
                 pass
-
-    def _on_change(self, change: Change) -> None:
-        scheduler = self._scheduler
-        if scheduler is None:
-            return
-        if change.status == "queued":
-            scheduler.job_queued(change.task_type)
-        scheduler.claims.hear(change)
-
-    def _on_resync(self) -> None:
-        """Ask the database: changes of other programs may have been missed."""
-        if (scheduler := self._scheduler) is not None:
-            scheduler.look()
-            scheduler.claims.beat()
-
-    def _on_depths(self, depths: dict[str, int]) -> None:
-        """Warn once of queued jobs whose type has no handler."""
-        if not self._exclusive:
-            return  # another program may have it
-        for name in depths.keys() - self._types.all().keys() - self._warned_types:
-            if depths[name] > 0:
-                self._warned_types.add(name)
-                logger.warning("no handler for task type %r, which has queued jobs", name)
