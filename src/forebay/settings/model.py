@@ -337,8 +337,8 @@ class CoordinationSettings(Section):
 
     url: StoreUrl = Field(default="", repr=False)
     """Valkey or Redis server that the gateways share, as a URL: `redis://host:6379/0`, with TLS
-    `rediss://`; through sentinels `redis+sentinel://host:26379,host:26379/service`; a cluster
-    `redis+cluster://host:6379`. Empty: this gateway is the only one."""
+    `rediss://`; through sentinels `redis+sentinel://host:26379,host:26379/service`. Empty: this
+    gateway is the only one."""
 
     advertise: HttpRootOrNothing = ""
     """URL at which the other gateways reach this one. Its name among them, and in the ids of its

@@ -1,4 +1,4 @@
-"""The store behind sentinels, as a cluster, with a password, and over TLS: real ones."""
+"""The store behind sentinels, with a password, and over TLS: real ones."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
-from redis.exceptions import MovedError, RedisError
+from redis.exceptions import RedisError
 
-from forebay.coordination.store import keys
+from forebay.coordination.store.valkey import connect
 from forebay.core import Arrived, Finished, NodeChanged
-from harness.valkey_server import ValkeyServer, free_port
+from harness.valkey_server import ValkeyServer
 
 from ..crew import PATIENCE_S, Crew, filled, until
 
@@ -56,6 +55,16 @@ async def test_a_server_by_its_socket(tmp_path: Path) -> None:
             await works(crew)
 
 
+@pytest.mark.parametrize(
+    "url",
+    ["redis://cache?nosuch=1", "redis://cache?ssl_ca_certs=/ca.pem", "redis://:pa?ssword@cache",
+     "unix:///run/v.sock?socket_timeout=x", "redis+sentinel://a/main?nosuch=1"],
+)  # fmt: skip
+def test_an_option_that_redis_py_does_not_know_is_refused_at_the_start(url: str) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        connect(url)
+
+
 @pytest.fixture
 def certificate(tmp_path: Path) -> tuple[str, str]:
     """A certificate for this machine, signed by itself, and its key."""
@@ -91,78 +100,6 @@ async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> N
         while data := await source.read(65536):
             target.write(data)
     target.close()
-
-
-async def test_a_cluster(tmp_path: Path) -> None:
-    options = ["--cluster-enabled", "yes", "--cluster-config-file", str(tmp_path / "nodes.conf")]
-    with ValkeyServer(*options, "--cluster-port", str(free_port())) as server:
-        with Redis.from_url(server.url) as client:
-            client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-            await until(lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO"))
-        url = server.url.replace("redis://", "redis+cluster://").removesuffix("/0")
-        async with Crew(url, 2) as crew:
-            await works(crew)
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[tuple[ValkeyServer, ValkeyServer]]:
-    """Two servers of one cluster; the first has every slot."""
-    servers = []
-    for name in ("first", "second"):
-        options = ["--cluster-enabled", "yes", "--cluster-port", str(free_port())]
-        options += ["--cluster-config-file", str(tmp_path / f"{name}.conf")]
-        servers.append(ValkeyServer(*options))
-        servers[-1].start()
-    first, second = servers
-    yield first, second
-    for server in servers:
-        server.stop()
-
-
-async def _joined(first: ValkeyServer, second: ValkeyServer) -> None:
-    """Make one cluster of them."""
-    with Redis.from_url(first.url) as one, Redis.from_url(second.url) as two:
-        one.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-        bus = two.execute_command("CONFIG", "GET", "cluster-port")[b"cluster-port"].decode()
-        one.execute_command("CLUSTER", "MEET", "127.0.0.1", second.port, bus)
-        for word in (b"cluster_known_nodes:2", b"cluster_state:ok"):
-            for client in (one, two):
-                await until(lambda c=client, w=word: w in c.execute_command("CLUSTER", "INFO"))  # type: ignore[misc]
-
-
-async def test_fault_43_a_cluster_that_moves_the_keys_elsewhere_is_followed(
-    cluster: tuple[ValkeyServer, ValkeyServer],
-) -> None:
-    first, second = cluster
-    await _joined(first, second)
-    url = first.url.replace("redis://", "redis+cluster://").removesuffix("/0")
-    with Redis.from_url(first.url) as one, Redis.from_url(second.url) as two:
-        async with Crew(url, 2) as crew:
-            await filled(crew)
-            slot = one.execute_command("CLUSTER", "KEYSLOT", keys.LEASE)
-            ids = [client.execute_command("CLUSTER", "MYID") for client in (one, two)]
-            two.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0])
-            one.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1])
-            while names := one.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 100):
-                one.execute_command(
-                    "MIGRATE", "127.0.0.1", second.port, "", 0, 5000, "KEYS", *names
-                )
-            for client in (two, one):
-                client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[1])
-            with pytest.raises(MovedError):
-                one.get(keys.LEASE)
-            signed = dict(two.zrange(keys.MEMBERS, 0, -1, withscores=True))
-            await until(
-                lambda: all(
-                    when > signed[member]
-                    for member, when in two.zrange(keys.MEMBERS, 0, -1, withscores=True)
-                )
-            )
-            await crew.settled()
-            hands = crew.hands
-            hands[0].post(Finished("a"))
-            hands[1].post(Finished("b"))
-            await until(lambda: (hands[0].routed, hands[1].routed) == (["a", "c"], ["b", "d"]))
 
 
 @pytest.fixture

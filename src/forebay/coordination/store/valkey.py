@@ -1,4 +1,4 @@
-"""The store on a real server: Valkey or Redis, alone, behind Sentinel, or as a cluster.
+"""The store on a real server: Valkey or Redis, alone or behind Sentinel.
 
 Each call has its own time limit. A new connection has one of its own before the first call on it:
 were it part of the call's, a slow store would look well each time that its connections were made
@@ -16,9 +16,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from redis.asyncio import Redis, RedisCluster, Sentinel
-from redis.asyncio.cluster import ClusterNode
-from redis.asyncio.connection import ConnectionPool, parse_url
+from redis.asyncio import Redis, Sentinel
+from redis.asyncio.connection import Connection, ConnectionPool, SSLConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
@@ -29,8 +28,6 @@ from forebay.settings import parse_store_url
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
-
-    from forebay.settings import StoreAddress
 
 CALL_S = 0.1
 """How long one call may take: a store that is slower than that is as good as gone."""
@@ -101,40 +98,33 @@ return 1
 
 
 def connect(url: str) -> Any:
-    """Return a client for a URL in any of its forms; it connects when it is first used."""
-    options: dict[str, Any] = {
-        **RAW,
-        "socket_connect_timeout": CONNECT_S,
-        "retry": Retry(NoBackoff(), 0),  # who calls tries again, and knows when to stop
-    }
+    """Return a client for a URL in any of its forms; it connects when it is first used.
+
+    Raises TypeError and ValueError for an option that redis-py does not know.
+    """
+    client: Any
     address = parse_store_url(url)
-    if address.kind == "single":
-        given: dict[str, Any] = {**options, **parse_url(address.url), **RAW}
-        return Redis.from_pool(ConnectionPool(**given))
-    if address.kind == "cluster":
-        nodes = [ClusterNode(host, port) for host, port in address.hosts]
-        return RedisCluster(startup_nodes=nodes, **_given(address), **options)
-    own = {"username": address.sentinel_username, "password": address.sentinel_password}
-    limits = {"socket_timeout": SENTINEL_S, "socket_connect_timeout": SENTINEL_S}
-    sentinels = Sentinel(  # type: ignore[no-untyped-call]  # redis-py has types for some
-        address.hosts, sentinel_kwargs={**_filled(own), **limits}
-    )
-    return sentinels.master_for(address.service, db=address.db, **_given(address), **options)
-
-
-def _given(address: StoreAddress) -> dict[str, Any]:
-    """Return as whom to ask, and whether over TLS; what the query says is redis-py's own."""
-    query = {
-        name: value
-        for name, value in parse_url(address.url).items()
-        if name not in ("host", "port", "db", "path", "connection_class", *RAW)
-    }
-    own: dict[str, Any] = {"username": address.username, "password": address.password}
-    return {**query, **_filled(own), **({"ssl": True} if address.tls else {})}
-
-
-def _filled(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value}
+    limits = {"socket_connect_timeout": CONNECT_S, "retry": Retry(NoBackoff(), 0)}
+    # who calls tries again, and knows when to stop
+    options: dict[str, Any] = {**limits, **parse_url(address.url), **RAW}
+    if not address.service:
+        client = Redis.from_pool(ConnectionPool(**options))
+    else:
+        own = {"username": address.sentinel_username, "password": address.sentinel_password}
+        sentinels = Sentinel(  # type: ignore[no-untyped-call]  # redis-py has types for some
+            address.hosts,
+            sentinel_kwargs={
+                **{name: value for name, value in own.items() if value},
+                "socket_timeout": SENTINEL_S,
+                "socket_connect_timeout": SENTINEL_S,
+            },
+        )
+        tls = issubclass(options.pop("connection_class", Connection), SSLConnection)
+        del options["host"]
+        options.pop("port", None)
+        client = sentinels.master_for(address.service, ssl=tls, **options)
+    client.connection_pool.make_connection()  # which fails now, not with the first call
+    return client
 
 
 class ValkeyStore:

@@ -135,8 +135,11 @@ def make_coordinator(
         raise NotAllowed("coordination.url needs a driver: pip install 'forebay[redis]'") from error
     try:
         store = ValkeyStore(coordination.url, coordination.lease_seconds)
-    except (TypeError, ValueError) as error:  # an option in the query that the driver cannot read
-        raise NotAllowed(f"coordination.url: {error}") from error
+    except (TypeError, ValueError):
+        raise NotAllowed(  # without the words of the driver, which may repeat half a password
+            "coordination.url has an option behind its ? that redis-py does not know or cannot "
+            "read; a ? of a password is written %3F"
+        ) from None
     replica = Replica(
         About(f"{chance.randbytes(4).hex()}-0"),  # until it listens, and knows its address
         options,
