@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from forebay.api.nodes import Node
 from forebay.cli.output.tables import node_table
-from forebay.sdk.status import NodeStatus
 from forebay.settings import digest_of
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ async def test_the_list_says_what_a_node_s_cache_has_room_for(desk: Desk) -> Non
 
 
 def test_the_list_says_how_fast_a_node_is_once_it_was_measured() -> None:
-    measured = NodeStatus("gpu1", speed=0.4, speed_measured_seconds_ago=180.0)
-    speeds = node_table([measured, NodeStatus("gpu2")]).columns[4]
+    measured = Node("gpu1", speed=0.4, speed_measured_seconds_ago=180.0)
+    speeds = node_table([measured, Node("gpu2")]).columns[4]
     assert (speeds.header, *speeds.cells) == ("Speed", "0.40 x usual, 3 min ago", "")
 
 

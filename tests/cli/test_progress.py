@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
+from forebay.api.batches import RequestCounts
 from forebay.cli.batch.progress import BatchProgressBar, Throughput
 from forebay.cli.batch.run import BadFile, SentFile
 from forebay.cli.gateway import AWAY_S_MAX, PAUSE_S_MAX, OutageRetry
 from forebay.sdk import Batch, GatewayAway, GatewayError
 from forebay.sdk.errors import error_of
-from forebay.sdk.values import RequestCounts
 from forebay.testing import FakeClock
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forebay.api.queue import BetterNode
 from forebay.cli.queue import place_text
 from forebay.sdk import Place
-from forebay.sdk.values import BetterNode
 from forebay.settings import digest_of
 
 if TYPE_CHECKING:

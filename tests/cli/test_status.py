@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
+from forebay.api.nodes import Node
 from forebay.cli.main import app
 from forebay.cli.output.tables import node_table, show
-from forebay.sdk.status import NodeStatus
 from forebay.settings import digest_of
 from forebay.testing import FakeNode, RawClient
 from harness.shown_fleet import ME, ShownFleet, replica
@@ -77,7 +77,7 @@ async def test_an_address_needs_no_scheme_and_what_was_not_measured_is_a_dash(de
 
 
 def test_a_table_that_does_not_fit_the_terminal_is_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    node = NodeStatus(
+    node = Node(
         "embedded",
         url="http://127.0.0.1:40001",
         kind="llama-cpp",
@@ -203,7 +203,7 @@ async def test_on_a_terminal_the_status_is_short_and_shows_who_is_in_trouble(des
 def test_a_pipe_gets_one_line_for_each_row_however_long(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    nodes = [NodeStatus(f"n{i}", last_error=f"{'x' * 300}\nend", state="offline") for i in (1, 2)]
+    nodes = [Node(f"n{i}", last_error=f"{'x' * 300}\nend", state="offline") for i in (1, 2)]
     show(node_table(nodes))
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["Node", "n1", "n2"]

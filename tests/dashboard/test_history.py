@@ -63,8 +63,8 @@ def test_waits_are_told_by_priority_too() -> None:
     now = {"high": (1, 0, 0, 1), "low": (0, 0, 0, 7), "normal": (0, 0, 1, 0)}
     for _ in range(WAITS_WINDOW + 1):
         history.add(msgspec.structs.replace(reading(), waits=now))
-    columns: Any = history.columns(["high", "normal", "low", "new"])
-    assert columns["wait_p95_seconds_by_priority"] == {
+    columns = history.timeline(["high", "normal", "low", "new"], "")
+    assert columns.wait_p95_seconds_by_priority == {
         "high": [10.0] * WAITS_WINDOW + [None],
         "normal": [1.0] * WAITS_WINDOW + [None],
         "low": [None] * (WAITS_WINDOW + 1),
@@ -99,11 +99,13 @@ def test_the_columns_hold_the_last_fifteen_minutes_oldest_first() -> None:
     history = SampleHistory(BOUNDS_S)
     for second in range(SAMPLES_MAX + 50):
         history.add(reading(processing=second))
-    columns: Any = history.columns(["high", "normal", "low"])
-    assert columns["processing"] == list(range(50, SAMPLES_MAX + 50))
-    assert columns["sample_number"] == SAMPLES_MAX + 50
-    assert columns["depth"]["low"] == [0] * SAMPLES_MAX, "a class that was added by a reload"
-    lengths = {len(column) for column in columns.values() if isinstance(column, list)}
+    columns = history.timeline(["high", "normal", "low"], "")
+    assert columns.processing == list(range(50, SAMPLES_MAX + 50))
+    assert columns.sample_number == SAMPLES_MAX + 50
+    assert columns.depth["low"] == [0] * SAMPLES_MAX, "a class that was added by a reload"
+    lengths = {
+        len(column) for column in msgspec.structs.astuple(columns) if isinstance(column, list)
+    }
     assert lengths == {SAMPLES_MAX}
 
 

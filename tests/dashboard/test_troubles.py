@@ -7,13 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from forebay.dashboard.snapshot import (
-    ModelSnapshot,
-    NodeSnapshot,
-    QueueSnapshot,
-    TroubleSnapshot,
-    Words,
-)
+from forebay.api.events import ModelSnapshot, NodeSnapshot, QueueSnapshot, TroubleSnapshot, Words
 from forebay.dashboard.troubles import SHOWN_MAX, ObservedState, find_troubles
 
 NODE = NodeSnapshot(

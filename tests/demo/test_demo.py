@@ -14,7 +14,7 @@ from forebay.demo.setup import DemoSetup
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from forebay.dashboard.snapshot import Words
+    from forebay.api.events import Words
 
 PACE = 0.04
 

@@ -176,7 +176,7 @@ def test_nothing_of_the_server_is_loaded() -> None:
     ran = subprocess.run([sys.executable, "-c", look], check=True, capture_output=True, text=True)
     loaded = ran.stdout.split()
     ours = [name for name in loaded if name.startswith("forebay.")]
-    assert {name.split(".")[1] for name in ours} == {"sdk", "sse"}
+    assert {name.split(".")[1] for name in ours} == {"api", "sdk", "sse"}
     assert {"pydantic", "starlette", "uvicorn", "sqlalchemy", "typer"} & set(loaded) == set()
 
 

@@ -16,7 +16,7 @@ from .scripted_gateway import LIMIT_S, frame, hello, snapshot
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from forebay.sdk.status import LiveHello, LiveSnapshot
+    from forebay.api.events import DashboardSnapshot, Hello
 
     from .scripted_gateway import ScriptedGateway
 
@@ -42,10 +42,10 @@ class Notes:
         self.heard: list[str] = []
         self._news = asyncio.Event()
 
-    def take_hello(self, hello: LiveHello) -> None:
+    def take_hello(self, hello: Hello) -> None:
         self._note(f"hello {hello.epoch}")
 
-    def take_snapshot(self, snapshot: LiveSnapshot) -> None:
+    def take_snapshot(self, snapshot: DashboardSnapshot) -> None:
         self._note(f"waiting {snapshot.queue.waiting}")
 
     def lose(self, reason: str) -> None:

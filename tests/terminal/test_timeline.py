@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.sdk.status import LiveSnapshot, read_hello, read_snapshot
+from forebay.sdk.status import read_hello, read_snapshot
 from forebay.terminal.view import Timeline
 
 from .scripted_gateway import hello
 
+if TYPE_CHECKING:
+    from forebay.api.events import DashboardSnapshot
 
-def sampled(number: int, waiting: int, served: int = 0) -> LiveSnapshot:
+
+def sampled(number: int, waiting: int, served: int = 0) -> DashboardSnapshot:
     sample = {"depth": {"normal": waiting}, "served": served}
     return read_snapshot(json.dumps({"sample": sample, "sample_number": number}))
 

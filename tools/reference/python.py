@@ -7,11 +7,12 @@ written, docstrings below fields are found, and every Python makes the same page
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import re
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -148,7 +149,7 @@ def _section(name: str, found: Definition) -> Iterator[str]:
     node = found.node
     match node:
         case ast.ClassDef():
-            yield from _class_section(found.module, node)
+            yield from _class_section(name, found.module, node)
         case ast.FunctionDef() | ast.AsyncFunctionDef():
             yield from _block(_signature(node, name))
             yield from ("", _markdown(ast.get_docstring(node) or ""))
@@ -157,18 +158,19 @@ def _section(name: str, found: Definition) -> Iterator[str]:
             yield from ("", _markdown(_docstring(found)))
 
 
-def _class_section(module: str, node: ast.ClassDef) -> Iterator[str]:
+def _class_section(name: str, module: str, node: ast.ClassDef) -> Iterator[str]:
     lineage = list(_lineage(module, node))
     members = _members(lineage)
     made_by = members.pop("__init__", None)
     bases = [ast.unparse(base).removeprefix("_") for base in node.bases]
-    heading = f"class {node.name}" + (f"({', '.join(bases)})" if bases else "")
-    yield from _block(_signature(made_by.node, node.name) if made_by is not None else heading)
+    bases = [base for base in bases if base not in ("ApiJob", "ResponseBody")]
+    heading = f"class {name}" + (f"({', '.join(bases)})" if bases else "")
+    yield from _block(_signature(made_by.node, name) if made_by is not None else heading)
     yield from ("", _markdown(ast.get_docstring(node) or ""))
     if made_by is not None and (told := ast.get_docstring(made_by.node)):
         yield from ("", _markdown(told))
     yield from _table(
-        "Field", {row[0]: row for _, one in reversed(lineage) for row in _fields(one)}
+        "Field", {row[0]: row for where, one in reversed(lineage) for row in _fields(one, where)}
     )
     if made_by is not None:
         yield from _option_table(*made_by)
@@ -184,7 +186,7 @@ def _option_table(module: str, function: Function) -> Iterator[str]:
         case ast.arg(annotation=ast.Subscript(value=ast.Name(id="Unpack"), slice=of)):
             found = _find(module, ast.unparse(of))
             assert isinstance(found.node, ast.ClassDef)
-            yield from _table("Option", {row[0]: row for row in _fields(found.node)})
+            yield from _table("Option", {row[0]: row for row in _fields(found.node, module)})
         case _:
             pass
 
@@ -237,13 +239,14 @@ def _waited(module: str, original: ast.Attribute) -> Method:
     return Method(method.module, ast.FunctionDef(**vars(method.node)))
 
 
-def _fields(node: ast.ClassDef) -> Iterator[Row]:
+def _fields(node: ast.ClassDef, module: str) -> Iterator[Row]:
     """Yield the fields that users may read or give."""
     for index, one in enumerate(node.body):
         match one:
             case ast.AnnAssign(target=ast.Name(id=name)) if not name.startswith("_"):
                 default = ast.unparse(one.value) if one.value is not None else ""
-                yield name, ast.unparse(one.annotation), default, _docstring_below(node.body, index)
+                kind = _plain_type(one.annotation, module)
+                yield name, kind, default, _docstring_below(node.body, index)
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant() as value):
                 if not name.startswith("_"):
                     yield name, "", ast.unparse(value), _docstring_below(node.body, index)
@@ -251,6 +254,40 @@ def _fields(node: ast.ClassDef) -> Iterator[Row]:
                 yield from _attributes(one)
             case _:
                 pass
+
+
+def _plain_type(annotation: ast.expr, module: str) -> str:
+    """Return a type without the aliases and the metadata that bodies of the API have."""
+    if module.startswith("forebay.api."):
+        annotation = _Plain(module).visit(copy.deepcopy(annotation))
+    return ast.unparse(annotation)
+
+
+class _Plain(ast.NodeTransformer):
+    """Puts in the place of an alias what it stands for, and of `Annotated` its first argument."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        try:
+            found = _find(self._module, node.id)
+        except (LookupError, OSError):  # a built-in, or another library's
+            return node
+        if isinstance(found.node, ast.AnnAssign) and found.node.value is not None:
+            plain: ast.expr = _Plain(found.module).visit(copy.deepcopy(found.node.value))
+            return plain
+        return node
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        match node:
+            case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[first, *_])):
+                return cast("ast.expr", self.visit(first))
+            case ast.Subscript(value=ast.Name(id="Always" | "Sometimes"), slice=inner):
+                return ast.parse(f"{ast.unparse(self.visit(inner))} | None", mode="eval").body
+            case _:
+                node.slice = self.visit(node.slice)
+                return node
 
 
 def _attributes(made_by: ast.FunctionDef) -> Iterator[Row]:

@@ -79,8 +79,8 @@ class QueueSnapshot(ResponseBody, frozen=True):
     average_wait_seconds: float | None = None
     average_service_seconds: float | None = None
     by_priority: dict[str, int] = {}
-    served_per_minute: int = 0
-    rejected_per_minute: int = 0
+    served_per_minute: float = 0
+    rejected_per_minute: float = 0
     served_total: int = 0
     rejected_total: int = 0
     timeouts_total: int = 0
@@ -112,10 +112,10 @@ class ModelSnapshot(ResponseBody, frozen=True):
 class NodeSnapshot(NodeState, frozen=True):
     """One node."""
 
-    state_seconds: float | None = None
+    state_seconds: float = 0.0
     models_total: int = 0
-    vram_used_bytes: int | None = None
-    vram_total_bytes: int | None = None
+    vram_used_bytes: float | None = None
+    vram_total_bytes: float | None = None
     failures_15_minutes: dict[str, int] = {}
     simulated: bool = False
 
@@ -163,17 +163,17 @@ class RecentError(ResponseBody, frozen=True):
     last_minute: int = 0
     last_15_minutes: int = 0
     total: int = 0
-    seconds_ago: float | None = None
-    remedy: Words | None = None
+    seconds_ago: float = 0.0
+    remedy: Words = Words()
 
 
 class TroubleSnapshot(ResponseBody, frozen=True, omit_defaults=True):
     """Something that is wrong now, and what to do about it."""
 
-    level: str
-    code: str
-    text: Words
-    advice: Words
+    level: str = ""
+    code: str = ""
+    text: Words = Words()
+    advice: Words = Words()
     seconds: float | None = None
     node: str = ""
 

@@ -20,7 +20,7 @@ class Replica(ResponseBody, frozen=True):
     running: Count = 0
     lent: Count = 0
     """Slots that it may use without asking."""
-    heard_seconds: Always[Seconds] = None
+    heard_seconds: Seconds = 0.0
     """How long ago it was last heard of."""
     same_settings: bool = True
     """Whether its settings are those of the one that answers."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, TypedDict
 
 from msgspec import Meta
 
@@ -165,7 +165,7 @@ class PromptQueueFull(ResponseBody, frozen=True, rename="camel"):
     pending_count: Count
 
 
-class RememberedMessage(ResponseBody, frozen=True):
+class RememberedMessage(TypedDict):
     """A message of a conversation."""
 
     role: str
@@ -175,8 +175,8 @@ class RememberedMessage(ResponseBody, frozen=True):
 class SessionMessages(ResponseBody, frozen=True, rename="camel"):
     """What a session remembers."""
 
-    session_id: str
-    messages: list[RememberedMessage]
+    session_id: str = ""
+    messages: list[RememberedMessage] = []
 
 
 class PendingPrompt(ResponseBody, frozen=True, rename="camel"):

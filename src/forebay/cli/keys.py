@@ -19,7 +19,7 @@ from forebay.cli.output.text import printable
 from forebay.cli.verbs import SynonymGroup
 
 if TYPE_CHECKING:
-    from forebay.sdk.records import ApiKey
+    from forebay.api.records import Key
     from forebay.settings import KeySettings
 
 BYTES = 32
@@ -41,7 +41,7 @@ KeyName = Annotated[
 @keys_app.command("list")
 def list_keys(url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False) -> None:
     """Show every key and what it may do, never its text."""
-    from forebay.sdk.records import KeyList
+    from forebay.api.records import KeyList
 
     client = GatewayClient(url, key_env)
     reply = client.insist("GET", "/admin/keys", KeyList)
@@ -61,7 +61,7 @@ def list_keys(url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = Fa
         tell(f"There are no keys: everyone may call. Create the first with: {making}")
 
 
-def _row(key: ApiKey) -> list[str]:
+def _row(key: Key) -> list[str]:
     limits = [
         f"{most:,} {what}"
         for most, what in (

@@ -12,7 +12,8 @@ from forebay.cli.output.tables import plain_table, show
 from forebay.cli.output.text import printable
 
 if TYPE_CHECKING:
-    from forebay.sdk.status import ModelEntry, NodeStatus
+    from forebay.api.models import ModelCard
+    from forebay.api.nodes import Node
 
 
 def models(url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False) -> None:
@@ -20,8 +21,9 @@ def models(url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False
 
     Which nodes, and where a model is in memory, is for whoever may use /admin.
     """
+    from forebay.api.models import ModelList
+    from forebay.api.nodes import NodeList
     from forebay.sdk import GatewayError
-    from forebay.sdk.status import ModelList, NodeList
 
     client = GatewayClient(url, key_env)
     listed = client.insist("GET", "/v1/models", ModelList)
@@ -36,7 +38,7 @@ def models(url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False
         tell(f"There are no models. Add a node with: {at_gateway('nodes add URL')}")
 
 
-def _as_json(model: ModelEntry, nodes: list[NodeStatus] | None) -> dict[str, object]:
+def _as_json(model: ModelCard, nodes: list[Node] | None) -> dict[str, object]:
     shown: dict[str, object] = {"id": model.id}
     if nodes is not None:
         shown["nodes"] = _having(model.id, nodes)
@@ -44,7 +46,7 @@ def _as_json(model: ModelEntry, nodes: list[NodeStatus] | None) -> dict[str, obj
     return shown
 
 
-def _show(models: list[ModelEntry], nodes: list[NodeStatus] | None) -> None:
+def _show(models: list[ModelCard], nodes: list[Node] | None) -> None:
     table = plain_table("Model", *(["Nodes", "In memory on"] if nodes is not None else []))
     for model in models:
         places = (_having(model.id, nodes), _holding(model.id, nodes)) if nodes is not None else ()
@@ -54,11 +56,11 @@ def _show(models: list[ModelEntry], nodes: list[NodeStatus] | None) -> None:
     show(table)
 
 
-def _having(model: str, nodes: list[NodeStatus]) -> list[str]:
+def _having(model: str, nodes: list[Node]) -> list[str]:
     return [node.name for node in nodes if model in node.models]
 
 
-def _holding(model: str, nodes: list[NodeStatus]) -> list[str]:
+def _holding(model: str, nodes: list[Node]) -> list[str]:
     """Return the nodes that need not load it first."""
     return [
         node.name

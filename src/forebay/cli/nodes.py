@@ -17,8 +17,8 @@ from forebay.cli.output.text import printable
 from forebay.cli.verbs import SynonymGroup
 
 if TYPE_CHECKING:
+    from forebay.api.nodes import Node
     from forebay.cli.gateway import GatewayReply
-    from forebay.sdk.status import NodeStatus
 
 nodes_app = typer.Typer(
     name="nodes",
@@ -41,7 +41,7 @@ NodeName = Annotated[
 @nodes_app.command("list")
 def list_nodes(url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False) -> None:
     """Show every node: its state, its slots and its models."""
-    from forebay.sdk.status import NodeList
+    from forebay.api.nodes import NodeList
 
     reply = GatewayClient(url, key_env).insist("GET", "/admin/nodes", NodeList)
     if as_json:
@@ -81,9 +81,9 @@ def add(  # noqa: PLR0913 - Typer reads the options from the signature
     given = {"url": node_url, "name": name, "kind": kind, "slots": slots}
     body = {key: value for key, value in given.items() if value is not None}
     _check(body)
-    from forebay.sdk.status import NodeStatus
+    from forebay.api.nodes import Node
 
-    reply = GatewayClient(url, key_env).insist("POST", "/admin/nodes", NodeStatus, body)
+    reply = GatewayClient(url, key_env).insist("POST", "/admin/nodes", Node, body)
     said = f"was added; `{at_gateway('nodes list')}` shows when it is online"
     _say(reply.value.name, said, reply.raw if as_json else None)
 
@@ -133,10 +133,10 @@ def _check(body: dict[str, Any]) -> None:
         fail(f"{option} {given}: it {problem.wrong}; {problem.instead}.", code=USAGE)
 
 
-def _tell(name: str, verb: str, client: GatewayClient) -> GatewayReply[NodeStatus]:
-    from forebay.sdk.status import NodeStatus
+def _tell(name: str, verb: str, client: GatewayClient) -> GatewayReply[Node]:
+    from forebay.api.nodes import Node
 
-    return client.insist("POST", f"/admin/nodes/{quote(name, safe='')}/{verb}", NodeStatus)
+    return client.insist("POST", f"/admin/nodes/{quote(name, safe='')}/{verb}", Node)
 
 
 def _say(name: str, said: str, raw: object | None) -> None:

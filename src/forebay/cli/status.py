@@ -20,8 +20,9 @@ from forebay.cli.output.text import printable
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from forebay.api.nodes import NodeList
+    from forebay.api.queue import Fleet, Queue
     from forebay.cli.gateway import GatewayReply
-    from forebay.sdk.status import FleetStatus, NodeList, QueueStatus
 
 MODELS_SHOWN, SHORT_MODELS_SHOWN = 20, 5
 OLD_S = 1.0
@@ -40,7 +41,7 @@ class GatewayStatus(NamedTuple):
     url: str
     reason: str
     """Why it is not ready; empty where it is."""
-    queue: GatewayReply[QueueStatus]
+    queue: GatewayReply[Queue]
     models: list[str]
     nodes: GatewayReply[NodeList] | None
     """None where only an admin may see them."""
@@ -86,8 +87,10 @@ def status(
 
 def _look(client: GatewayClient) -> GatewayStatus:
     """Ask for everything; raises SdkError."""
+    from forebay.api.models import ModelList
+    from forebay.api.nodes import NodeList
+    from forebay.api.queue import Queue
     from forebay.sdk import GatewayError
-    from forebay.sdk.status import ModelList, NodeList, QueueStatus
 
     reason = ""
     try:
@@ -96,7 +99,7 @@ def _look(client: GatewayClient) -> GatewayStatus:
         if refused.code not in ("no_node", "shutting_down", "coordination_lost"):
             raise
         reason = printable(refused.message)
-    queue = client.ask("GET", "/v1/queue", QueueStatus)
+    queue = client.ask("GET", "/v1/queue", Queue)
     models = client.ask("GET", "/v1/models", ModelList).value.data
     nodes = None
     with contextlib.suppress(GatewayError):
@@ -158,12 +161,12 @@ def _show_models(seen: GatewayStatus, most: int) -> None:
     tell(f"Models: {', '.join(models[:most]) or 'none'}{more}")
 
 
-def _mode(fleet: FleetStatus) -> str:
+def _mode(fleet: Fleet) -> str:
     mode = printable(fleet.mode)
     return MODES.get(mode, mode)
 
 
-def _show_fleet(fleet: FleetStatus) -> None:
+def _show_fleet(fleet: Fleet) -> None:
     tell(f"Fleet: {_mode(fleet)} (leader no. {fleet.epoch})")
     age_s = fleet.counted_seconds_ago
     if age_s is None or age_s > OLD_S:
@@ -176,26 +179,25 @@ def _show_fleet(fleet: FleetStatus) -> None:
         state = printable(replica.state)
         notes = ["this one"] if replica.name == fleet.me else []
         notes += [] if replica.same_settings else ["other settings"]
-        heard_s = replica.heard_seconds
         table.add_row(
             printable(replica.name),
             Text(state, "red" if state == "lost" else "green"),
             printable(replica.version),
             *(str(count) for count in (replica.waiting, replica.running, replica.lent)),
-            "never" if heard_s is None else f"{heard_s:.1f} s ago",
+            f"{replica.heard_seconds:.1f} s ago",
             ", ".join(notes),
-            *([printable(replica.address)] if is_placed else []),
+            *([printable(replica.address or "")] if is_placed else []),
         )
     show(table)
 
 
-def _waiting(queue: QueueStatus) -> str:
+def _waiting(queue: Queue) -> str:
     waits = {printable(name): count for name, count in queue.by_priority.items()}
     waiting = ", ".join(f"{count} {name}" for name, count in waits.items() if count)
     return f"{queue.waiting} of {queue.max_size}" + (f" ({waiting})" if waiting else "")
 
 
-def _queue_table(queue: QueueStatus) -> Table:
+def _queue_table(queue: Queue) -> Table:
     table = plain_table(
         "Waiting", "Running", "Mean wait", "Mean run", "Completed", "Refused", "Timed out"
     )
@@ -211,6 +213,6 @@ def _queue_table(queue: QueueStatus) -> Table:
     return table
 
 
-def _mean(seconds: float, queue: QueueStatus) -> str:
+def _mean(seconds: float, queue: Queue) -> str:
     """Return a mean, or a dash: before anything was served the gateway says 0."""
     return f"{seconds:.1f} s" if seconds or queue.served_total else "-"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from forebay.sdk.records import HourlyUsage
+    from forebay.api.records import HourlyUsage
 
 Group = Literal["key", "user", "model"]
 
@@ -46,7 +46,7 @@ def usage(  # noqa: PLR0913 - Typer reads the options from the signature
 
     An admin key sees everybody's, another key its own.
     """
-    from forebay.sdk.records import UsageReport
+    from forebay.api.records import Usage
 
     if as_csv and as_json:
         fail("--csv and --json: name one of them.", code=USAGE)
@@ -56,7 +56,7 @@ def usage(  # noqa: PLR0913 - Typer reads the options from the signature
     if as_csv:
         tell(_csv(client, f"/v1/usage?{query}&format=csv"), nl=False)
         return
-    reply = client.insist("GET", f"/v1/usage?{query}", UsageReport)
+    reply = client.insist("GET", f"/v1/usage?{query}", Usage)
     if as_json:
         tell_json(reply.raw["data"])
     elif reply.value.data:

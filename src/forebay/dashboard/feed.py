@@ -13,36 +13,31 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from msgspec import UNSET
 
+from forebay.api.events import DashboardSnapshot, Hello, Words
+from forebay.api.fields import OMITTED
 from forebay.dashboard.fleet import fleet_snapshot
 from forebay.dashboard.history import HistoryReading, SampleHistory
 from forebay.dashboard.minutes import MinuteSeries
 from forebay.dashboard.recent_errors import RecentErrors, RecentFailures
-from forebay.dashboard.snapshot import (
-    DashboardSnapshot,
-    Words,
-    model_snapshots,
-    node_snapshots,
-    queue_snapshot,
-)
+from forebay.dashboard.snapshot import model_snapshots, node_snapshots, queue_snapshot
 from forebay.dashboard.troubles import ObservedState, find_troubles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Self
 
+    from forebay.api.events import FleetSnapshot, JobsSnapshot, SessionsSnapshot
+    from forebay.api.status import DayHistory
     from forebay.clock import TimerHandle, Timers
     from forebay.coordination import Fleet
     from forebay.dashboard.observer import QueueObservation
     from forebay.dashboard.recent_errors import Remedy
-    from forebay.dashboard.snapshot import FleetSnapshot, JobsSnapshot, SessionsSnapshot
     from forebay.nodes.registry import Nodes
 
 
 INTERVAL_S: Final = 0.5
 """Between two snapshots: a change is seen within a second, with time to spare."""
-VERSION: Final = 1
 
 
 class LifecycleStatus(msgspec.Struct, frozen=True):
@@ -203,11 +198,11 @@ class DashboardFeed:
         at = self._deps.clock.utc().timestamp()
         self.minutes.add(newest, history.tokens_per_second(), waits, at)
 
-    def day(self, hours: int) -> dict[str, object]:
+    def day(self, hours: int) -> DayHistory:
         """Return the last hours by the minute, as columns."""
         since = int(self._deps.clock.utc().timestamp()) // 60 - hours * 60
         priorities = self._deps.status().priorities
-        return {"priorities": list(priorities), **self.minutes.columns(priorities, since)}
+        return self.minutes.history(priorities, since)
 
     def _take_snapshot(self, observed: QueueObservation) -> None:
         self.frame = _event("snapshot", self.snapshot(observed))
@@ -267,20 +262,19 @@ class DashboardFeed:
             sample=self._history.newest,
             sample_number=self._history.number,
             caption=self.caption,
-            fleet=fleet or UNSET,
+            fleet=fleet or OMITTED,
         )
 
     def _hello(self, *, admin: bool, keys: bool) -> bytes:
         priorities = self._deps.status().priorities
-        about = {
-            "version": VERSION,
-            "gateway": self._deps.gateway,
-            "epoch": self._deps.epoch,
-            "admin": admin,
-            "keys": keys,
-            "priorities": list(priorities),
-            "history": {"at": self._at(), **self._history.columns(priorities)},
-        }
+        about = Hello(
+            gateway=self._deps.gateway,
+            epoch=self._deps.epoch,
+            admin=admin,
+            keys=keys,
+            priorities=list(priorities),
+            history=self._history.timeline(priorities, self._at()),
+        )
         return b"retry: 1000\n\n" + _event("hello", about)
 
     def _at(self) -> str:

@@ -1,19 +1,16 @@
 """The gateways that share one queue, for the page: who they are, and what is wrong with them.
 
-Addresses stay out: who may see totals need not learn how the inner network is laid out.
+Addresses stay out: who may see totals need not learn how the inner network is laid out; admins may.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from forebay.dashboard.snapshot import (
-    FleetSnapshot,
-    ReplicaSnapshot,
-    TroubleSnapshot,
-    Words,
-    duration,
-)
+from forebay.api.events import FleetSnapshot, TroubleSnapshot, Words
+from forebay.api.fields import OMITTED
+from forebay.api.queue import Replica
+from forebay.dashboard.snapshot import duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,9 +26,14 @@ LONG_SEEKING_S: Final = 15.0
 
 
 def fleet_snapshot(
-    known: Known, *, mode_s: float = 0.0, age_s: float | None = 0.0
+    known: Known,
+    *,
+    mode_s: float = 0.0,
+    age_s: float | None = 0.0,
+    with_addresses: bool = False,
 ) -> FleetSnapshot:
     """Return a fleet; `mode_s` is how long it has had its mode, `age_s` the age of the counts."""
+    is_led = known.mode == "coordinated"
     settings = _settings_here(known)
     listed = sorted(known.replicas, key=lambda one: (one.state == "lost", one.name))
     return FleetSnapshot(
@@ -40,8 +42,8 @@ def fleet_snapshot(
         epoch=known.epoch,
         me=known.me,
         replicas=[
-            _replica_snapshot(replica, settings, is_led=known.mode == "coordinated")
-            for replica in listed[:REPLICAS_MAX]
+            _replica(one, settings, is_led=is_led, with_address=with_addresses)
+            for one in listed[:REPLICAS_MAX]
         ],
         failovers_total=known.failovers,
         outages_total=known.outages,
@@ -49,11 +51,11 @@ def fleet_snapshot(
     )
 
 
-def _replica_snapshot(
-    replica: ReplicaView, settings: str | None, *, is_led: bool
-) -> ReplicaSnapshot:
+def _replica(
+    replica: ReplicaView, settings: str | None, *, is_led: bool, with_address: bool
+) -> Replica:
     """Return one gateway; the last leader is shown as a follower while there is no leader."""
-    return ReplicaSnapshot(
+    return Replica(
         name=replica.name,
         state=replica.state if is_led or replica.state != "leading" else "following",
         version=replica.version,
@@ -62,6 +64,7 @@ def _replica_snapshot(
         lent=replica.lent,
         heard_seconds=round(max(0.0, replica.heard_s), 1),
         same_settings=settings is None or replica.settings == settings,
+        address=replica.address if with_address else OMITTED,
     )
 
 
@@ -194,7 +197,7 @@ def _other_versions(fleet: FleetSnapshot) -> Iterator[TroubleSnapshot]:
     )  # fmt: skip
 
 
-def _named(replicas: Sequence[ReplicaSnapshot]) -> Words:
+def _named(replicas: Sequence[Replica]) -> Words:
     names, more = _first(replica.name for replica in replicas), len(replicas) - NAMED_MAX
     if more <= 0:
         return Words(names, names)

@@ -18,7 +18,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from forebay.dashboard.snapshot import TimelineSample
+from forebay.api.events import Timeline, TimelineSample
 
 STEP_S: Final = 1.0
 SAMPLES_MAX: Final = 900
@@ -136,23 +136,24 @@ class SampleHistory:
         recent = [now - then for now, then in zip(newest, oldest, strict=True)]
         return quantile(recent, self._bounds_s, share)
 
-    def columns(self, priorities: Sequence[str]) -> dict[str, object]:
+    def timeline(self, priorities: Sequence[str], at: str) -> Timeline:
         """Return all samples as columns of equal length, the oldest first."""
         samples = list(self._samples)
-        return {
-            "step_seconds": STEP_S,
-            "sample_number": self.number,
-            "depth": {name: [one.depth.get(name, 0) for one in samples] for name in priorities},
-            "processing": [one.processing for one in samples],
-            "served": [one.served for one in samples],
-            "rejected": [one.rejected for one in samples],
-            "wait_p50_seconds": [one.wait_p50_seconds for one in samples],
-            "wait_p95_seconds": [one.wait_p95_seconds for one in samples],
-            "wait_p95_seconds_by_priority": {
+        return Timeline(
+            at=at,
+            step_seconds=STEP_S,
+            sample_number=self.number,
+            depth={name: [one.depth.get(name, 0) for one in samples] for name in priorities},
+            processing=[one.processing for one in samples],
+            served=[one.served for one in samples],
+            rejected=[one.rejected for one in samples],
+            wait_p50_seconds=[one.wait_p50_seconds for one in samples],
+            wait_p95_seconds=[one.wait_p95_seconds for one in samples],
+            wait_p95_seconds_by_priority={
                 name: [one.wait_p95_seconds_by_priority.get(name) for one in samples]
                 for name in priorities
             },
-        }
+        )
 
     def _recent_waits(self) -> dict[str, list[int]]:
         """Return what was counted in the window of waits, by priority and bucket."""

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from forebay.api.status import DayHistory
 from forebay.dashboard.history import quantile
 from forebay.records.history import MINUTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from forebay.dashboard.snapshot import TimelineSample
+    from forebay.api.events import TimelineSample
 
 MINUTE_S = 60
 
@@ -87,25 +88,30 @@ class MinuteSeries:
         merged = sorted([*old, *self._points], key=lambda one: one[0])
         self._points = deque(merged, maxlen=MINUTES_MAX)
 
-    def columns(self, priorities: Sequence[str], since: int) -> dict[str, object]:
+    def history(self, priorities: Sequence[str], since: int) -> DayHistory:
         """Return the points since a minute as columns of equal length, the oldest first."""
         points = list(self._points)
         points = points[bisect_left(points, since, key=lambda one: one[0]) :]
         values = [point for _, point in points]
-        plain = [name for name in MinutePoint.__struct_fields__ if name not in ("depth", "waits")]
         waits = {name: [one.waits.get(name, (None, None)) for one in values] for name in priorities}
-        return {
-            "step_seconds": MINUTE_S,
-            "at": [minute * MINUTE_S for minute, _ in points],
-            "depth": {name: [one.depth.get(name, 0) for one in values] for name in priorities},
-            **{name: [getattr(one, name) for one in values] for name in plain},
-            "wait_p50_seconds_by_priority": {
+        return DayHistory(
+            priorities=list(priorities),
+            step_seconds=MINUTE_S,
+            at=[minute * MINUTE_S for minute, _ in points],
+            depth={name: [one.depth.get(name, 0) for one in values] for name in priorities},
+            processing=[one.processing for one in values],
+            served=[one.served for one in values],
+            rejected=[one.rejected for one in values],
+            wait_p50_seconds=[one.wait_p50_seconds for one in values],
+            wait_p95_seconds=[one.wait_p95_seconds for one in values],
+            tokens_per_second=[one.tokens_per_second for one in values],
+            wait_p50_seconds_by_priority={
                 name: [half for half, _ in column] for name, column in waits.items()
             },
-            "wait_p95_seconds_by_priority": {
+            wait_p95_seconds_by_priority={
                 name: [most for _, most in column] for name, column in waits.items()
             },
-        }
+        )
 
     def _close(self) -> None:
         seconds, self._seconds = self._seconds, []

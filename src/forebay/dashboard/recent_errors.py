@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from msgspec import Struct
 
+from forebay.api.events import RecentError, Words
 from forebay.dashboard.history import MINUTE, SAMPLES_MAX
-from forebay.dashboard.snapshot import RecentError, Words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -1,15 +1,10 @@
-"""What one snapshot of `GET /events` holds, and how it is made of what the scheduler knows.
-
-`docs/reference/dashboard-events.md` explains the fields. Aggregates only: no user, key, prompt or
-id is ever in here.
-"""
+"""How a snapshot of `GET /events` is made of what the scheduler and the nodes know."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from msgspec import UNSET, Struct, UnsetType
-
+from forebay.api.events import ModelSnapshot, NodeSnapshot, QueueSnapshot, Words
 from forebay.core import NO_ROOM
 from forebay.nodes.adapters.simulated import Simulated
 
@@ -28,13 +23,6 @@ NODE_MODELS_ALL: Final = 2000
 ERROR_CHARS_MAX: Final = 200
 
 
-class Words(Struct, frozen=True):
-    """A text in the two languages of the page."""
-
-    en: str
-    ja: str
-
-
 def duration(seconds: float) -> Words:
     """Return a duration for people, rounded down.
 
@@ -46,192 +34,6 @@ def duration(seconds: float) -> Words:
     if seconds < 7200:
         return Words(f"{seconds // 60:.0f} min", f"{seconds // 60:.0f} 分")
     return Words(f"{seconds // 3600:.0f} h", f"{seconds // 3600:.0f} 時間")
-
-
-class QueueSnapshot(Struct, frozen=True):
-    """The whole queue."""
-
-    enabled: bool
-    waiting: int
-    processing: int
-    max_size: int
-    average_wait_seconds: float | None
-    average_service_seconds: float | None
-    by_priority: dict[str, int]
-    served_per_minute: int
-    rejected_per_minute: int
-    served_total: int
-    rejected_total: int
-    timeouts_total: int
-    cancelled_total: int
-    retries_total: int
-    model_swaps_total: int
-    prefix_tokens_total: int
-    prefix_hit_tokens_total: int
-    prefix_saved_seconds_total: float
-    waiting_jobs: int
-    processing_jobs: int
-    tokens_per_second: float | None
-    first_token_p50_seconds: float | None
-    first_token_p95_seconds: float | None
-
-
-class ModelSnapshot(Struct, frozen=True):
-    """One model, over all families in which it is asked for."""
-
-    model: str
-    families: list[str]
-    waiting: int
-    processing: int
-    slots: int
-    wait_p50_seconds: float | None
-    wait_p90_seconds: float | None
-
-
-class NodeSnapshot(Struct, frozen=True):
-    """One node."""
-
-    name: str
-    kind: str
-    state: str
-    state_seconds: float
-    slots: int
-    in_flight: int
-    models: list[str]
-    models_total: int
-    loaded: list[str] | None
-    failing: list[str]
-    gpu_load: float | None
-    vram_used_bytes: int | None
-    vram_total_bytes: int | None
-    failures: dict[str, int]
-    failures_15_minutes: dict[str, int]
-    last_error: str | None
-    simulated: bool
-    guarded: bool = False
-    slots_reason: str | None = None
-    """Why it has as many slots, where they are found automatically."""
-    kv_free_tokens: int | None = None
-    """What its key-value cache has room for, where its guard says so."""
-    speed: float | None = None
-    """1.0 is usual for its models, higher is faster; None where it was not measured."""
-    speed_measured_seconds_ago: float | None = None
-
-
-class JobTypeCounts(Struct, frozen=True):
-    """The jobs of one type, by status; lines of batches are not among them."""
-
-    type: str
-    queued: int = 0
-    running: int = 0
-    completed: int = 0
-    failed: int = 0
-    cancelled: int = 0
-
-
-class OpenBatches(Struct, frozen=True):
-    """The batches that have not ended, together."""
-
-    open: int = 0
-    lines: int = 0
-    completed: int = 0
-    failed: int = 0
-
-
-class JobsSnapshot(Struct, frozen=True):
-    """The durable work."""
-
-    types: list[JobTypeCounts] = []
-    batches: OpenBatches = OpenBatches()
-    vram_reserved_bytes: int = 0
-
-
-class SessionsSnapshot(Struct, frozen=True):
-    """The conversations."""
-
-    held: int = 0
-    pending_prompts: int = 0
-
-
-class RecentError(Struct, frozen=True):
-    """One way in which requests have ended badly lately."""
-
-    code: str
-    kind: str
-    last_minute: int
-    last_15_minutes: int
-    total: int
-    seconds_ago: float
-    remedy: Words
-
-
-class TroubleSnapshot(Struct, frozen=True, omit_defaults=True):
-    """Something that is wrong now, and what to do about it."""
-
-    level: str
-    code: str
-    text: Words
-    advice: Words
-    seconds: float | None = None
-    node: str = ""
-
-
-class ReplicaSnapshot(Struct, frozen=True):
-    """One gateway of a fleet."""
-
-    name: str
-    state: str
-    version: str
-    waiting: int
-    running: int
-    lent: int
-    heard_seconds: float
-    same_settings: bool
-
-
-class FleetSnapshot(Struct, frozen=True):
-    """The gateways that share one queue, as this one knows them."""
-
-    mode: str
-    mode_seconds: float
-    epoch: int
-    me: str
-    replicas: list[ReplicaSnapshot]
-    failovers_total: int
-    outages_total: int
-    counted_seconds_ago: float | None
-
-
-class TimelineSample(Struct, frozen=True):
-    """One second of the time line."""
-
-    depth: dict[str, int]
-    processing: int
-    served: int
-    rejected: int
-    wait_p50_seconds: float | None
-    wait_p95_seconds: float | None
-    wait_p95_seconds_by_priority: dict[str, float | None] = {}
-
-
-class DashboardSnapshot(Struct, frozen=True):
-    """One event of the feed."""
-
-    at: str
-    uptime_seconds: float
-    draining: bool
-    ready: bool
-    queue: QueueSnapshot
-    models: list[ModelSnapshot]
-    nodes: list[NodeSnapshot]
-    jobs: JobsSnapshot
-    sessions: SessionsSnapshot
-    problems: list[RecentError]
-    troubles: list[TroubleSnapshot]
-    sample: TimelineSample | None
-    sample_number: int
-    caption: Words | None
-    fleet: FleetSnapshot | UnsetType = UNSET
 
 
 def queue_snapshot(

@@ -12,16 +12,16 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from forebay.dashboard.fleet import fleet_troubles
-from forebay.dashboard.snapshot import (
+from forebay.api.events import (
     FleetSnapshot,
     ModelSnapshot,
     NodeSnapshot,
     QueueSnapshot,
     TroubleSnapshot,
     Words,
-    duration,
 )
+from forebay.dashboard.fleet import fleet_troubles
+from forebay.dashboard.snapshot import duration
 
 SHOWN_MAX: Final = 8
 NAMED_MAX: Final = 3

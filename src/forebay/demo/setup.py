@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from forebay.dashboard.snapshot import Words
+from forebay.api.events import Words
 from forebay.gateway.gateway import Gateway
 from forebay.nodes.adapters.simulated import Simulated
 from forebay.nodes.sim.engine import SimOptions

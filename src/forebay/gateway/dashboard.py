@@ -6,8 +6,8 @@ from bisect import bisect_left
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
+from forebay.api.events import JobsSnapshot, JobTypeCounts, OpenBatches, Words
 from forebay.dashboard.recent_errors import Remedy
-from forebay.dashboard.snapshot import JobsSnapshot, JobTypeCounts, OpenBatches, Words
 from forebay.gateway.errors.codes import CODES
 from forebay.gateway.hot.accounting import BUCKETS_S
 

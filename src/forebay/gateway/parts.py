@@ -10,9 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from forebay import __version__
+from forebay.api.events import SessionsSnapshot
 from forebay.dashboard.feed import DashboardDeps, DashboardFeed, LifecycleStatus
 from forebay.dashboard.observer import QueueObserver
-from forebay.dashboard.snapshot import SessionsSnapshot
 from forebay.gateway.dashboard import (
     BODIES_REFUSED,
     FINE_BOUNDS_S,

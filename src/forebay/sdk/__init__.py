@@ -5,6 +5,14 @@ with an event loop: one implementation, of which the first two wait for the othe
 their own. Imports nothing of the server.
 """
 
+from forebay.api.batches import Batch
+from forebay.api.queue import EstimatedWait, ListedRequest
+from forebay.api.queue import Queue as QueueState
+from forebay.api.queue import RequestList as RequestPage
+from forebay.api.queue import Ticket as Place
+from forebay.api.sessions import PendingPrompt, PendingPrompts, SessionLine, SessionList
+from forebay.api.sessions import Session as SessionState
+from forebay.api.status import Capabilities, Health, Limits
 from forebay.sdk.client import AsyncClient
 from forebay.sdk.errors import (
     BadAnswer,
@@ -29,26 +37,12 @@ from forebay.sdk.session_client import AsyncSessionClient
 from forebay.sdk.sync_client import Client, SentPrompt, SessionClient
 from forebay.sdk.values import (
     Answer,
-    Batch,
     BatchResult,
-    Capabilities,
     Delta,
     Done,
-    EstimatedWait,
-    Health,
     Job,
-    Limits,
-    ListedRequest,
-    PendingPrompt,
-    PendingPrompts,
-    Place,
     Queued,
-    QueueState,
-    RequestPage,
     SessionEvent,
-    SessionLine,
-    SessionList,
-    SessionState,
     Started,
     Turn,
     Usage,

@@ -14,11 +14,11 @@ from typing import IO, TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
 import msgspec
-from msgspec import Struct
 
+from forebay.api.batches import Batch, BatchList, File
 from forebay.sdk.errors import BadAnswer, BatchFailed, GatewayAway, WaitTooLong
 from forebay.sdk.transport import ApiCall, FileUpload, decoded, query
-from forebay.sdk.values import Batch, BatchResult
+from forebay.sdk.values import BatchResult
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
@@ -39,18 +39,6 @@ ASKED_S_MAX = 60.0
 if TYPE_CHECKING:
     Requests: TypeAlias = Iterable[Mapping[str, Any]] | str | Path
 """Bodies, or whole lines with a `custom_id`, or the path of a file of lines."""
-
-
-class UploadedFile(Struct):
-    """A file that was taken."""
-
-    id: str
-
-
-class BatchList(Struct):
-    """Some of the batches."""
-
-    data: list[Batch]
 
 
 def batch_file(requests: Requests, endpoint: str) -> IO[bytes]:
@@ -117,7 +105,7 @@ class BatchMethods:
         with file:
             upload = FileUpload("requests.jsonl", file)
             call = ApiCall("POST", "/v1/files", upload=upload, read_s=UPLOAD_S)
-            uploaded = await self._transport.ask(call, UploadedFile)
+            uploaded = await self._transport.ask(call, File)
         body = {
             "input_file_id": uploaded.id,
             "endpoint": endpoint,
@@ -155,7 +143,7 @@ class BatchMethods:
         except TimeoutError as error:
             raise WaitTooLong(f"batch {batch_id} has not ended within {timeout_s:g} s") from error
         if batch.status == "failed":
-            raise BatchFailed(batch.id, tuple((batch.errors or {}).get("data") or ()))
+            raise BatchFailed(batch.id, () if batch.errors is None else tuple(batch.errors["data"]))
         return batch
 
     async def batch_results(self, batch: Batch) -> AsyncGenerator[BatchResult, None]:

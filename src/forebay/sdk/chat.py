@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from forebay.api.queue import Ticket
 from forebay.sdk.errors import BadAnswer, GatewayAway, SdkError, error_of
 from forebay.sdk.transport import ApiCall
-from forebay.sdk.values import Answer, Delta, Done, Piece, Place, Queued, Started, Usage
+from forebay.sdk.values import Answer, Delta, Done, Piece, Queued, Started, Usage
 from forebay.sse import SseComment
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class ChatStream:
         while True:
             await self._transport.pause(LOOK_EVERY_S)
             try:
-                place = await self._transport.get(f"/v1/queue/{self._id}", Place)
+                place = await self._transport.get(f"/v1/queue/{self._id}", Ticket)
             except SdkError:
                 continue
             if place.position is not None:

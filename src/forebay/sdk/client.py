@@ -7,23 +7,19 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Self, TypedDict, overload
 from urllib.parse import quote
 
+from forebay.api.models import ModelList
+from forebay.api.queue import Queue as QueueState
+from forebay.api.queue import RequestList as RequestPage
+from forebay.api.queue import Ticket as Place
+from forebay.api.sessions import SessionList
+from forebay.api.status import Capabilities, Health
 from forebay.sdk.batches import BatchMethods
 from forebay.sdk.chat import ChatRequest, ChatStream
 from forebay.sdk.jobs import JobMethods
 from forebay.sdk.prompts import MAX_PENDING, PromptSender, checked_limit
 from forebay.sdk.session_api import PromptRequest
-from forebay.sdk.status import ModelList
 from forebay.sdk.transport import Transport, TransportOptions, query
-from forebay.sdk.values import (
-    Capabilities,
-    Done,
-    Health,
-    Place,
-    Queued,
-    QueueState,
-    RequestPage,
-    SessionList,
-)
+from forebay.sdk.values import Done, Queued
 
 if TYPE_CHECKING:
     import ssl

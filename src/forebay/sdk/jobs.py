@@ -6,8 +6,10 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from msgspec import UNSET, Struct, UnsetType
+import msgspec
+from msgspec import Raw, Struct
 
+from forebay.api.jobs import JobAccepted, JobSubmission
 from forebay.sdk.errors import Busy, GatewayAway, NodeFailed, WaitTooLong
 from forebay.sdk.transport import ApiCall, decoded, query
 from forebay.sdk.values import Job
@@ -25,17 +27,6 @@ SILENCE_S = 60.0
 ASK_S, ASK_S_MAX = 1.0, 15.0
 AWAY_S_MAX = 600.0
 """A gateway that stays away longer than a restart takes is given up."""
-
-
-class JobRequest(Struct, frozen=True):
-    """A submission as it is sent."""
-
-    type: str
-    params: Any
-    job_id: int | UnsetType = UNSET
-    model: str | UnsetType = UNSET
-    priority: str | UnsetType = UNSET
-    idempotency_key: str | UnsetType = UNSET
 
 
 class JobList(Struct):
@@ -64,12 +55,11 @@ class JobMethods:
 
         Only with an idempotency key is a lost answer asked for again.
         """
-        new = JobRequest(task_type, params, **options)
-        call = ApiCall("POST", "/jobs", new, is_repeatable=new.idempotency_key is not UNSET)
-        added = await self._transport.ask(call, Job)
-        model = options.get("model")
+        new = JobSubmission(task_type, Raw(msgspec.json.encode(params)), **options)
+        call = ApiCall("POST", "/jobs", new, is_repeatable=new.idempotency_key is not None)
+        added = await self._transport.ask(call, JobAccepted)
         return Job(
-            id=added.id, status=added.status, is_new=added.is_new, type=task_type, model=model
+            added.id, added.status, task_type, model=options.get("model"), is_new=added.is_new
         )
 
     async def job(self, number: int) -> Job:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from forebay.api.sessions import SessionTurn
 from forebay.sdk.errors import (
     BadAnswer,
     ClientClosed,
@@ -28,14 +29,14 @@ from forebay.sdk.errors import (
     TurnFailed,
 )
 from forebay.sdk.session_api import PromptRequest, SessionApi, Subscription, session_path
-from forebay.sdk.values import SessionEvent, Turn, TurnState
+from forebay.sdk.values import SessionEvent, Turn
 
 if TYPE_CHECKING:
     import random
     from collections.abc import AsyncGenerator, Callable
 
+    from forebay.api.sessions import PromptAccepted
     from forebay.sdk.transport import Transport
-    from forebay.sdk.values import Accepted
 
 EARLY_EVENTS_MAX = 2048
 """Beyond it only ends are kept, as many again: the end of a turn holds its whole text."""
@@ -132,7 +133,7 @@ class OpenPrompts:
         if not self._asking:
             self._early.clear()
 
-    def accept(self, accepted: Accepted, reservation: PromptReservation) -> AsyncSentPrompt:
+    def accept(self, accepted: PromptAccepted, reservation: PromptReservation) -> AsyncSentPrompt:
         """Take in an accepted prompt, with what has been heard of it already."""
         prompt = AsyncSentPrompt(accepted.prompt_id, reservation, accepted.last_event_id)
         self._open[prompt.prompt_id] = prompt
@@ -174,7 +175,7 @@ class OpenPrompts:
         for prompt_id, prompt in tuple(self._open.items()):
             path = session_path(self._session_id, "turns", prompt_id)
             try:
-                prompt.take_state(await self._transport.get(path, TurnState))
+                prompt.take_state(await self._transport.get(path, SessionTurn))
             except NotFound as gone:
                 error = {"code": "outcome_unknown", "message": gone.message}
                 prompt.settle(TurnFailed(prompt_id, "failed", error))
@@ -256,12 +257,13 @@ class AsyncSentPrompt:
         except BadAnswer as error:
             self.settle(error)
 
-    def take_state(self, state: TurnState) -> None:
+    def take_state(self, state: SessionTurn) -> None:
         """Take what the gateway says when it is asked."""
         if state.status == "completed":
             self.settle(Turn(self.prompt_id, state.text or "", state.finish_reason, state.usage))
         elif state.status in ("failed", "cancelled"):
-            self.settle(TurnFailed(self.prompt_id, state.status, state.error))
+            error = None if state.error is None else msgspec.to_builtins(state.error)
+            self.settle(TurnFailed(self.prompt_id, state.status, error))
 
     def settle(self, outcome: Turn | SdkError) -> None:
         """End it, once."""

@@ -14,12 +14,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import quote
 
 import msgspec
-from msgspec import Struct
 
+from forebay.api.sessions import (
+    PendingPrompts,
+    PromptAccepted,
+    PromptCancelled,
+    PromptRemoved,
+    Session,
+    SessionMade,
+    SessionMessages,
+)
 from forebay.sdk.chat import waiting_headers
 from forebay.sdk.errors import BadAnswer, Busy, GatewayAway, NodeFailed
 from forebay.sdk.transport import ApiCall, decoded
-from forebay.sdk.values import Accepted, Message, PendingPrompts, SessionEvent, SessionState, Turn
+from forebay.sdk.values import Message, SessionEvent, Turn
 from forebay.sse import SseComment
 
 if TYPE_CHECKING:
@@ -70,25 +78,6 @@ class PromptRequest(NamedTuple):
         return ApiCall("POST", session_path(session_id, "prompt"), body, headers)
 
 
-class _Made(Struct, rename="camel"):
-    session_id: str
-
-
-class _Messages(Struct):
-    messages: list[dict[str, Any]]
-
-
-class _Removed(Struct):
-    removed: bool
-
-
-class CancelResult(Struct, frozen=True, rename="camel"):
-    """What a cancellation hit."""
-
-    prompt_id: str | None
-    cancelled: bool
-
-
 class SessionApi:
     """Asks about sessions; raises SdkError throughout."""
 
@@ -96,22 +85,23 @@ class SessionApi:
         self._transport = transport
 
     async def make(self, body: dict[str, Any]) -> str:
-        return (await self._transport.ask(ApiCall("POST", "/session", body), _Made)).session_id
+        call = ApiCall("POST", "/session", body)
+        return (await self._transport.ask(call, SessionMade)).session_id
 
-    async def state(self, session_id: str) -> SessionState:
-        return await self._transport.get(session_path(session_id), SessionState)
+    async def state(self, session_id: str) -> Session:
+        return await self._transport.get(session_path(session_id), Session)
 
     async def messages(self, session_id: str) -> list[Message]:
         """Return the history, as it would be sent."""
         path = session_path(session_id, "messages")
-        return list((await self._transport.get(path, _Messages)).messages)
+        return list((await self._transport.get(path, SessionMessages)).messages)
 
-    async def send(self, session_id: str, request: PromptRequest) -> Accepted | Turn:
+    async def send(self, session_id: str, request: PromptRequest) -> PromptAccepted | Turn:
         """Hand in a prompt; a Turn where the server answers at once, as older ones do."""
         status, _, content = await self._transport.fetch(request.call(session_id))
         if status == 200:
             return _legacy_turn(content)
-        return decoded(content, Accepted)
+        return decoded(content, PromptAccepted)
 
     async def pending(self, session_id: str) -> PendingPrompts:
         return await self._transport.get(
@@ -121,18 +111,18 @@ class SessionApi:
     async def remove(self, session_id: str, prompt_id: str) -> bool:
         """Take a queued prompt out; False where that was done before."""
         call = ApiCall("DELETE", session_path(session_id, "pending-prompts", prompt_id))
-        return (await self._transport.ask(call, _Removed)).removed
+        return (await self._transport.ask(call, PromptRemoved)).removed
 
-    async def cancel(self, session_id: str, prompt_id: str | None = None) -> CancelResult:
+    async def cancel(self, session_id: str, prompt_id: str | None = None) -> PromptCancelled:
         """End the running prompt, if there is one; with an id, only if it is that one."""
         body = None if prompt_id is None else {"promptId": prompt_id}
         call = ApiCall("POST", session_path(session_id, "cancel"), body)
-        return await self._transport.ask(call, CancelResult)
+        return await self._transport.ask(call, PromptCancelled)
 
     async def branch(self, session_id: str) -> str:
         """Make another session of this one's history, when its turn comes; return its id."""
         call = ApiCall("POST", session_path(session_id, "branch"), read_s=BRANCH_S)
-        return (await self._transport.ask(call, _Made)).session_id
+        return (await self._transport.ask(call, SessionMade)).session_id
 
     async def delete(self, session_id: str) -> None:
         await self._transport.fetch(ApiCall("DELETE", session_path(session_id)))

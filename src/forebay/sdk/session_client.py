@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from typing import Unpack
 
+    from forebay.api.sessions import PendingPrompts
+    from forebay.api.sessions import Session as SessionState
     from forebay.sdk.client import AsyncClient
     from forebay.sdk.prompts import AsyncSentPrompt
     from forebay.sdk.values import (
         Message,
-        PendingPrompts,
         Prompt,
         SessionEvent,
-        SessionState,
         Turn,
     )
 

@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
     from typing import Unpack
 
+    from forebay.api.batches import Batch
+    from forebay.api.queue import Queue as QueueState
+    from forebay.api.queue import Ticket as Place
     from forebay.sdk.batches import Requests
     from forebay.sdk.client import ClientOptions
     from forebay.sdk.session_client import SessionOptions
     from forebay.sdk.values import (
-        Batch,
         BatchResult,
         Piece,
-        Place,
         Prompt,
-        QueueState,
         SessionEvent,
     )
 

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from textual.color import Color
     from textual.notifications import SeverityLevel
 
+    from forebay.api.events import DashboardSnapshot, Hello
     from forebay.clock import Clock
-    from forebay.sdk.status import LiveHello, LiveSnapshot
     from forebay.terminal.feed import Feed
     from forebay.terminal.view import TopView
 
@@ -221,13 +221,13 @@ class TopApp(App[int]):
             self.problem = problem
             self.exit()
 
-    def take_hello(self, hello: LiveHello) -> None:
+    def take_hello(self, hello: Hello) -> None:
         self._tick()
         if change := self.view.take_hello(hello):
             self._say(change)
         self._is_stale = True
 
-    def take_snapshot(self, snapshot: LiveSnapshot) -> None:
+    def take_snapshot(self, snapshot: DashboardSnapshot) -> None:
         """Take the next snapshot; the first is drawn at once."""
         is_first = not self.view.has_snapshot
         self.view.take_snapshot(snapshot)

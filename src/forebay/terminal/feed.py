@@ -10,6 +10,7 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Protocol
 
+from forebay.api.queue import ListedRequest, RequestList
 from forebay.sdk.errors import (
     BadAnswer,
     GatewayAway,
@@ -20,14 +21,13 @@ from forebay.sdk.errors import (
 )
 from forebay.sdk.status import read_hello, read_snapshot
 from forebay.sdk.transport import ApiCall, Transport, TransportOptions
-from forebay.sdk.values import ListedRequest, RequestPage
 from forebay.sse import SseEvent
 
 if TYPE_CHECKING:
     import random
     from collections.abc import AsyncGenerator
 
-    from forebay.sdk.status import LiveHello, LiveSnapshot
+    from forebay.api.events import DashboardSnapshot, Hello
     from forebay.sdk.transport import Pace
 
 PATH = "/events"
@@ -46,9 +46,9 @@ EVENT_BYTES_MAX = 4 * 1024 * 1024
 class Listener(Protocol):
     """The receiver of the events."""
 
-    def take_hello(self, hello: LiveHello) -> None: ...
+    def take_hello(self, hello: Hello) -> None: ...
 
-    def take_snapshot(self, snapshot: LiveSnapshot) -> None: ...
+    def take_snapshot(self, snapshot: DashboardSnapshot) -> None: ...
 
     def lose(self, reason: str) -> None: ...
 
@@ -84,7 +84,7 @@ class Feed:
     async def close(self) -> None:
         await self._transport.close()
 
-    async def first(self) -> tuple[LiveHello, str]:
+    async def first(self) -> tuple[Hello, str]:
         """Return the first event, and the data of the first snapshot; raises GaveUp."""
         hello = None
         try:
@@ -132,7 +132,7 @@ class Feed:
         try:
             for state in ("running", "waiting"):
                 path = f"{REQUESTS}?state={state}&limit={REQUESTS_MAX}"
-                page = await self._transport.get(path, RequestPage)
+                page = await self._transport.get(path, RequestList)
                 found += sorted(page.data, key=lambda one: (one.position or 0, one.arrived))
         except SdkError as problem:
             raise self._gave_up(problem) from problem

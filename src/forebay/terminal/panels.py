@@ -42,14 +42,8 @@ from forebay.terminal.view import step
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from forebay.sdk.status import (
-        FleetStatus,
-        LiveProblem,
-        LiveSnapshot,
-        LiveTrouble,
-        NodeStatus,
-        ReplicaStatus,
-    )
+    from forebay.api.events import DashboardSnapshot, NodeSnapshot, RecentError, TroubleSnapshot
+    from forebay.api.queue import Fleet, Replica
     from forebay.terminal.view import TopView
 
 NODE_SIGNS = {
@@ -248,12 +242,12 @@ def fleet(view: TopView, cells: int, rows: int) -> list[Text]:
     return table(title, _replica_columns(found, said), found.replicas, cells)
 
 
-def _replica_columns(found: FleetStatus, said: str) -> list[Column]:
-    def name(replica: ReplicaStatus) -> Text:
+def _replica_columns(found: Fleet, said: str) -> list[Column]:
+    def name(replica: Replica) -> Text:
         here = (" here" if replica.name == found.me else "", BUSY)
         return line("  ", line(replica.name)[:11], here)
 
-    def version(replica: ReplicaStatus) -> Text:
+    def version(replica: Replica) -> Text:
         flaws = _flaws(found, replica)
         return line(replica.version, (" ▲ " if flaws else "", WARN), flaws)
 
@@ -268,14 +262,14 @@ def _replica_columns(found: FleetStatus, said: str) -> list[Column]:
     ]
 
 
-def _replica_state(found: FleetStatus, replica: ReplicaStatus) -> tuple[tuple[str, str], str]:
+def _replica_state(found: Fleet, replica: Replica) -> tuple[tuple[str, str], str]:
     state = replica.state
     if found.mode in ("alone", "cut_off") and state != "lost":  # it knows no other's state
         state = "alone" if replica.name == found.me else "unseen"
     return REPLICA_SIGNS.get(state, ("?", WARN)), f" {state}"
 
 
-def _flaws(found: FleetStatus, replica: ReplicaStatus) -> str:
+def _flaws(found: Fleet, replica: Replica) -> str:
     here = next((one for one in found.replicas if one.name == found.me), replica)
     flaws = [] if replica.same_settings else ["other settings"]
     return ", ".join(flaws + ([] if replica.version == here.version else ["other version"]))
@@ -294,18 +288,18 @@ def nodes(view: TopView, cells: int, rows: int) -> list[Text]:
     return [heading(f"Nodes {total}: {none}", cells)]
 
 
-def _state(node: NodeStatus) -> Text:
+def _state(node: NodeSnapshot) -> Text:
     return line(NODE_SIGNS.get(node.state, ("?", WARN)), " ", node.state)
 
 
-def _slots(node: NodeStatus) -> Text:
+def _slots(node: NodeSnapshot) -> Text:
     taken, free = slot_bar(node.in_flight, node.slots, 6)
     blank = " " * (7 - len(taken) - len(free))
     numbers = f"{blank}{counted(node.in_flight)}/{counted(node.slots)}"
     return line((taken, BUSY), (free, DIM), numbers)
 
 
-def _model(node: NodeStatus) -> Text:
+def _model(node: NodeSnapshot) -> Text:
     names = node.models if node.loaded is None else node.loaded
     count = max(node.models_total, len(names)) if node.loaded is None else len(names)
     more = f" +{count - 1}" if count > 1 else ""
@@ -314,7 +308,7 @@ def _model(node: NodeStatus) -> Text:
     return line(("▲ " if node.failing else "", WARN), names[0], (more, DIM))
 
 
-def _failures(node: NodeStatus) -> Text:
+def _failures(node: NodeSnapshot) -> Text:
     return known(counted(sum(node.failures.values())) if node.failures else "-", STRONG)
 
 
@@ -334,12 +328,12 @@ NODE_COLUMNS = (
 )
 
 
-def _kind(node: NodeStatus) -> str:
+def _kind(node: NodeSnapshot) -> str:
     marks = (" simulated" if node.simulated else "", " guarded" if node.guarded else "")
     return ",".join([node.kind or "kind unknown", *filter(None, marks)])
 
 
-def _speed(node: NodeStatus) -> str:
+def _speed(node: NodeSnapshot) -> str:
     if node.speed is None:
         return "not measured"
     return f"{node.speed:.2f} x usual, measured {brief(node.speed_measured_seconds_ago)} ago"
@@ -399,7 +393,7 @@ def jobs(view: TopView, cells: int, rows: int) -> list[Text]:
     return made + [line((text, DIM)) for text in others]
 
 
-def _other_work(snapshot: LiveSnapshot) -> list[str]:
+def _other_work(snapshot: DashboardSnapshot) -> list[str]:
     batches, sessions = snapshot.jobs.batches, snapshot.sessions
     said = []
     if batches.open:
@@ -432,12 +426,12 @@ def problems(view: TopView, cells: int, rows: int) -> list[Text]:
 
 def remedies(view: TopView, cells: int, rows: int) -> list[Text]:
     """Return what to do about what ended badly; nothing where that is not known."""
-    found = [problem for problem in view.snapshot.problems if problem.remedy is not None]
-    said = tuple((problem.code, problem.remedy.en) for problem in found if problem.remedy)
+    problems = view.snapshot.problems
+    said = tuple((one.code, one.remedy.en) for one in problems if one.remedy.en)
     return named_texts("What to do about the problems", said, cells) if said else []
 
 
-def _problem(problem: LiveProblem) -> Text:
+def _problem(problem: RecentError) -> Text:
     return line(PROBLEM_SIGNS.get(problem.kind, ("• ", BUSY)), problem.code)
 
 
@@ -461,7 +455,7 @@ def troubles(view: TopView, cells: int, rows: int) -> list[Text]:
     return made if found else [*made, line(("✓ ", GOOD), "Nothing is wrong.")]
 
 
-def _trouble(trouble: LiveTrouble, cells: int) -> list[Text]:
+def _trouble(trouble: TroubleSnapshot, cells: int) -> list[Text]:
     sign = TROUBLE_SIGNS.get(trouble.level, ("• ", BUSY))
     texts = wrap(trouble.text.en, cells - 2)
     advice = wrap(trouble.advice.en, cells - 4, 3) if trouble.advice is not None else []

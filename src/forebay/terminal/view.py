@@ -6,14 +6,14 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from forebay.sdk.status import LiveHello, LiveSnapshot
+from forebay.api.events import DashboardSnapshot, Hello, TimelineSample
 from forebay.terminal.feed import GaveUp
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from forebay.api.events import ModelSnapshot, NodeSnapshot
     from forebay.sdk import ListedRequest
-    from forebay.sdk.status import LiveModel, NodeStatus
     from forebay.terminal.feed import Feed
 
 SECONDS_MAX = 900
@@ -42,7 +42,7 @@ class Timeline:
         self._seconds: deque[Second] = deque(maxlen=SECONDS_MAX)
         self._newest = 0
 
-    def begin(self, hello: LiveHello) -> None:
+    def begin(self, hello: Hello) -> None:
         """Take what the gateway remembers; what was known before is replaced."""
         past = hello.history
         depths = list(zip(*past.depth.values(), strict=False))
@@ -52,15 +52,16 @@ class Timeline:
             self._seconds.append(Second(sum(depth), max(depth), count))
         self._newest = past.sample_number
 
-    def add(self, snapshot: LiveSnapshot) -> None:
+    def add(self, snapshot: DashboardSnapshot) -> None:
         """Take a snapshot's sample, unless it has been taken."""
         missed = min(SECONDS_MAX, snapshot.sample_number - self._newest - 1)
         if missed < 0:
             return
         if self._seconds:  # a slow reader misses some: the line stays where it was
             self._seconds.extend([self._seconds[-1]._replace(served=0)] * missed)
-        depth = snapshot.sample.depth.values()
-        self._seconds.append(Second(sum(depth), max(depth, default=0), snapshot.sample.served))
+        sample = snapshot.sample or TimelineSample()
+        depth = sample.depth.values()
+        self._seconds.append(Second(sum(depth), max(depth, default=0), sample.served))
         self._newest = snapshot.sample_number
 
     @property
@@ -97,8 +98,8 @@ class TopView:
     """All that the panels are drawn from."""
 
     url: str
-    hello: LiveHello = field(default_factory=LiveHello)
-    snapshot: LiveSnapshot = field(default_factory=LiveSnapshot)
+    hello: Hello = field(default_factory=Hello)
+    snapshot: DashboardSnapshot = field(default_factory=DashboardSnapshot)
     has_snapshot: bool = False
     """Whether the first has come."""
     timeline: Timeline = field(default_factory=Timeline)
@@ -119,7 +120,7 @@ class TopView:
     requests_problem: str = ""
     """Why there are none to be seen."""
 
-    def take_hello(self, hello: LiveHello) -> str:
+    def take_hello(self, hello: Hello) -> str:
         """Begin anew with the first event of a connection; return what has changed, in words."""
         change = ""
         if self.hello.epoch and hello.epoch != self.hello.epoch:
@@ -131,7 +132,7 @@ class TopView:
         self.is_live, self.lost_reason, self.lost_s = True, "", None
         return change
 
-    def take_snapshot(self, snapshot: LiveSnapshot) -> None:
+    def take_snapshot(self, snapshot: DashboardSnapshot) -> None:
         """Take the next snapshot; while paused only the time line goes on."""
         self.timeline.add(snapshot)
         if not self.is_paused or not self.has_snapshot:
@@ -168,7 +169,7 @@ class TopView:
 
     # -- what is shown
 
-    def nodes(self) -> list[NodeStatus]:
+    def nodes(self) -> list[NodeSnapshot]:
         """Return the nodes that the filter lets through."""
         return [
             node
@@ -178,7 +179,7 @@ class TopView:
             )
         ]
 
-    def models(self) -> list[LiveModel]:
+    def models(self) -> list[ModelSnapshot]:
         """Return the models that the filter lets through."""
         return [model for model in self.snapshot.models if self._matches(model.model)]
 
@@ -186,7 +187,7 @@ class TopView:
         """Return the requests that the filter lets through."""
         return [one for one in self.requests if self._matches(one.id, one.user, one.model)]
 
-    def node(self, name: str | None) -> NodeStatus | None:
+    def node(self, name: str | None) -> NodeSnapshot | None:
         """Return the node of that name; None if there is none."""
         return next((node for node in self.snapshot.nodes if node.name == name), None)
 

@@ -7,14 +7,13 @@ from urllib.parse import quote, urlencode
 
 from rich.text import Text
 
+from forebay.api.batches import Batch, BatchList
 from forebay.cli.each import for_each
 from forebay.cli.invocation import at_gateway
 from forebay.cli.output.console import tell, tell_json
 from forebay.cli.output.tables import plain_table, show
 from forebay.cli.output.text import printable, short
 from forebay.clock import SystemClock
-from forebay.sdk.batches import BatchList
-from forebay.sdk.values import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -107,9 +106,9 @@ def batch_text(batch: Batch, now: float) -> Text:
     for name, value in facts.items():
         if value:
             text.append(f"\n  {name:<9} {printable(value)}")
-    errors = (batch.errors or {}).get("data") or ()
+    errors = [] if batch.errors is None else batch.errors["data"]
     for error in errors[:ERRORS_SHOWN]:
-        text.append(f"\n  line {error.get('line')}: {printable(str(error.get('message')))}", "red")
+        text.append(f"\n  line {error['line']}: {printable(error['message'])}", "red")
     if not batch.ended:
         ending = at_gateway(f"batch cancel {printable(batch.id)}")
         text.append(f"\nEnd it with: {ending}", "dim")

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from forebay.api.batches import Batch, RequestCounts
     from forebay.clock import Clock
-    from forebay.sdk.values import Batch, RequestCounts
 
 WINDOW_S = 60.0
 """How far back the speed looks: long enough to be calm, short enough to be true."""

@@ -14,13 +14,13 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
+from forebay.api.batches import File
 from forebay.sdk import Batch
 from forebay.sdk.batches import (
     POLL_GROWTH,
     POLL_S,
     POLL_S_MAX,
     UPLOAD_S,
-    UploadedFile,
     poll_after_s,
 )
 from forebay.sdk.transport import ApiCall, FileUpload
@@ -142,12 +142,12 @@ class BatchSteps:
         self._retry = retry
         self._progress = progress
 
-    def upload(self, path: Path) -> UploadedFile:
+    def upload(self, path: Path) -> File:
         """Send the file; raises BadFile."""
         with SentFile(path) as file, self._progress.uploading(file.size) as file.note:
             upload = FileUpload(path.name, file)
             call = ApiCall("POST", "/v1/files", upload=upload, read_s=UPLOAD_S)
-            return self._client.run(lambda http: http.ask(call, UploadedFile))
+            return self._client.run(lambda http: http.ask(call, File))
 
     def create(self, file_id: str, file_name: str, endpoint: str, window: str) -> Batch:
         """Start the batch."""

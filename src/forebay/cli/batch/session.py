@@ -152,7 +152,7 @@ class BatchSession:
 
     def _tell_faults(self, batch: Batch) -> NoReturn:
         """Say what is wrong with the file, line by line."""
-        raw = (batch.errors or {}).get("data") or []
+        raw = [] if batch.errors is None else batch.errors["data"]
         try:
             faults = msgspec.convert(raw, list[BatchFault])
         except msgspec.ValidationError as error:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import ConsoleOptions, RenderableType
 
-    from forebay.sdk.status import NodeStatus
+    from forebay.api.nodes import Node
 
 WIDTH_IN_A_PIPE = 200
 """Nobody looks at a pipe, so nothing needs to be folded."""
@@ -87,7 +87,7 @@ def _as_records(table: Table) -> Text:
     return Text("\n").join(records)
 
 
-def node_table(nodes: Sequence[NodeStatus]) -> Table:
+def node_table(nodes: Sequence[Node]) -> Table:
     """Return the nodes as a table."""
     table = plain_table("Node", "State", "Kind", "Running", "Speed", "Models", "URL", "Last error")
     for node in nodes:
@@ -109,7 +109,7 @@ def _room(tokens: int | None) -> str:
     return "" if tokens is None else f", {tokens:,} tokens free"
 
 
-def _speed(node: NodeStatus) -> str:
+def _speed(node: Node) -> str:
     if node.speed is None:
         return ""
     return f"{node.speed:.2f} x usual, {short(node.speed_measured_seconds_ago or 0.0)} ago"

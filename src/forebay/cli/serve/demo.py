@@ -21,7 +21,7 @@ from forebay.cli.serve.start_failures import explain_listen_error
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from forebay.dashboard.snapshot import Words
+    from forebay.api.events import Words
 
 USUAL_PORT = 7800
 EPILOG = (

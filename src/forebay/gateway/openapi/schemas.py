@@ -58,9 +58,11 @@ def component_schemas(bodies: Iterable[Any]) -> dict[str, Schema]:
 
 
 def _subclasses(*structs: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
+    """Yield what `forebay.api` has of these; the SDK has some of its own."""
     for struct in structs:
-        yield struct
-        yield from _subclasses(*struct.__subclasses__())
+        if struct.__module__.startswith("forebay.api."):
+            yield struct
+            yield from _subclasses(*struct.__subclasses__())
 
 
 def _complete(schema: Schema, struct: msgspec.inspect.StructType) -> None:
