@@ -80,13 +80,6 @@ def test_a_side_field_that_makes_no_sense_does_not_cost_the_text(more: dict[str,
     assert reader.usage is None
 
 
-def test_half_a_character_does_not_cost_the_rest() -> None:
-    reader = AnswerReader()
-    text, _ = reader.feed(b'data: {"choices":[{"delta":{"content":"a\\ud83db"}}]}\n')
-    assert (text[0], text[-1]) == ("a", "b")
-    text.encode()
-
-
 @pytest.mark.parametrize("is_stream", [True, False])
 def test_json_without_bottom_is_not_understood_and_does_no_harm(is_stream: bool) -> None:
     reader = AnswerReader()

@@ -3,33 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
-import pytest
-
-from forebay.errors import StoreFailed
 from forebay.sessions.ledger_writer import RETRY_S
 
 from .rig import Stage, settled
-
-if TYPE_CHECKING:
-    from forebay.sessions.prompt import Prompt
-
-QUEUE_EVENTS = ("pending_prompt_added", "pending_prompt_started", "pending_prompt_completed")
-
-
-def error_of(stage: Stage, prompt: Prompt) -> str:
-    (event,) = [e for e in stage.events() if e["promptId"] == prompt.id and "error" in e]
-    code: str = event["error"]["code"]
-    return code
-
-
-async def test_a_prompt_that_never_waits_has_no_queue_events() -> None:
-    stage = Stage()
-    prompt = await stage.prompt()
-    stage.running.answer("four")
-    await settled()
-    assert stage.kinds(prompt) == ["text_delta", "turn_complete"]
 
 
 async def test_a_prompt_behind_another_is_announced_started_and_completed() -> None:
@@ -62,29 +39,6 @@ async def test_a_single_prompt_that_waits_in_the_queue_says_where_it_stands() ->
     assert prompt.status == "running"
 
 
-async def test_the_next_prompt_is_sent_with_what_was_said_before() -> None:
-    stage = Stage()
-    await stage.prompt("two and two?")
-    await stage.prompt("sure?")
-    stage.running.answer("four")
-    await settled()
-    body = stage.running.call.body.decode()
-    assert '"content":"two and two?"' in body
-    assert '{"role":"assistant","content":"four"},{"role":"user","content":"sure?"}' in body
-
-
-async def test_a_failed_turn_leaves_nothing_behind_and_the_next_one_runs() -> None:
-    stage = Stage()
-    first = await stage.prompt("break")
-    await stage.prompt("go on")
-    stage.running.say("half an ans")
-    stage.running.fail()
-    await settled()
-    assert error_of(stage, first) == "node_failed"
-    assert "break" not in stage.running.call.body.decode()
-    assert stage.session.conversation.history() == []
-
-
 async def test_a_prompt_is_promised_only_once_it_is_written() -> None:
     stage = Stage()
     stage.ledger.automatic = False
@@ -96,21 +50,6 @@ async def test_a_prompt_is_promised_only_once_it_is_written() -> None:
     stage.ledger.commit()
     await settled()
     assert await accepting == 0
-    assert stage.queue.submitted == 1
-
-
-async def test_a_prompt_that_cannot_be_written_is_gone_and_its_place_is_free() -> None:
-    stage = Stage(limit=1)
-    stage.ledger.automatic = False
-    accepting = asyncio.ensure_future(stage.session.accept(stage.admit()))
-    await settled()
-    stage.ledger.refuse()
-    with pytest.raises(StoreFailed):
-        await accepting
-    assert stage.session.queue.pending == 0
-    assert stage.kinds() == []
-    stage.ledger.automatic = True
-    await stage.prompt()
     assert stage.queue.submitted == 1
 
 
@@ -147,19 +86,6 @@ async def test_prompts_run_in_the_order_of_admission_even_if_written_together() 
         await settled()
     assert ran == [prompt.id for prompt in prompts]
     await asyncio.gather(*tasks)
-
-
-async def test_an_outcome_is_told_once_it_is_written_and_not_before() -> None:
-    stage = Stage()
-    prompt = await stage.prompt()
-    stage.ledger.commit_all()
-    stage.ledger.automatic = False
-    stage.running.answer()
-    await settled()
-    assert "turn_complete" not in stage.kinds(prompt)
-    stage.ledger.commit_all()
-    await settled()
-    assert stage.kinds(prompt)[-1] == "turn_complete"
 
 
 async def test_events_behind_an_unwritten_outcome_keep_their_order() -> None:

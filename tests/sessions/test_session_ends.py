@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forebay.errors import StoreFailed
-from forebay.sessions.errors import PromptQueueFull, SessionRejected
+from forebay.sessions.errors import SessionRejected
 from forebay.sessions.prompt_queue import BRANCHES_MAX
 from forebay.sessions.record import Recovered
 
@@ -17,41 +17,11 @@ from .rig import Stage, settled
 if TYPE_CHECKING:
     from forebay.sessions.prompt import Prompt
 
-QUEUE_EVENTS = ("pending_prompt_added", "pending_prompt_started", "pending_prompt_completed")
-
 
 def error_of(stage: Stage, prompt: Prompt) -> str:
     (event,) = [e for e in stage.events() if e["promptId"] == prompt.id and "error" in e]
     code: str = event["error"]["code"]
     return code
-
-
-async def test_a_removed_prompt_keeps_its_place_until_its_turn_drains() -> None:
-    stage = Stage(limit=2)
-    await stage.prompt()
-    second = await stage.prompt()
-    assert stage.session.remove(second.id) is True
-    await settled()
-    assert error_of(stage, second) == "removed"
-    with pytest.raises(PromptQueueFull) as full:
-        stage.admit()
-    assert full.value.pending_count == 2
-    stage.running.answer()
-    await settled()
-    assert stage.session.queue.pending == 0
-    assert stage.queue.requests == []
-
-
-async def test_removing_twice_changes_nothing() -> None:
-    stage = Stage()
-    await stage.prompt()
-    second = await stage.prompt()
-    assert [stage.session.remove(second.id), stage.session.remove(second.id)] == [True, False]
-    await settled()
-    assert stage.kinds(second) == [
-        "pending_prompt_added", "turn_error", "pending_prompt_completed"
-    ]  # fmt: skip
-    assert stage.events()[-1]["state"] == "removed"
 
 
 async def test_a_running_prompt_is_cancelled_not_removed() -> None:
@@ -69,17 +39,6 @@ async def test_a_prompt_that_waits_in_the_queue_can_be_removed_and_leaves_it() -
     await settled()
     assert stage.queue.requests == []
     assert stage.session.queue.pending == 0
-
-
-async def test_cancelling_ends_the_active_prompt_only() -> None:
-    stage = Stage()
-    first, second = await stage.prompt(), await stage.prompt()
-    request = stage.running
-    assert stage.session.cancel() == first.id
-    await settled()
-    assert request.ended
-    assert (first.status, second.status) == ("cancelled", "running")
-    assert stage.running.id == second.id
 
 
 async def test_whoever_waits_for_an_outcome_to_be_written_does_not_wait_for_later_ones() -> None:
@@ -115,19 +74,6 @@ async def test_cancelling_where_nothing_runs_is_harmless() -> None:
     assert Stage().session.cancel() is None
 
 
-async def test_a_deadline_fires_while_the_prompt_is_still_queued() -> None:
-    stage = Stage(limit=2)
-    await stage.prompt()
-    second = await stage.prompt(deadline_s=5.0)
-    stage.clock.advance(5.0)
-    await settled()
-    assert error_of(stage, second) == "deadline_exceeded"
-    assert stage.session.queue.pending == 2
-    stage.running.answer()
-    await settled()
-    assert stage.session.queue.pending == 0
-
-
 async def test_a_deadline_ends_what_runs_and_frees_the_line_at_once() -> None:
     stage = Stage()
     first = await stage.prompt(deadline_s=5.0)
@@ -153,34 +99,6 @@ async def test_a_deadline_runs_from_acceptance_not_from_the_start() -> None:
     assert error_of(stage, second) == "deadline_exceeded"
 
 
-async def test_a_prompt_that_finds_the_queue_full_waits_at_the_head() -> None:
-    stage = Stage()
-    stage.queue.has_room = False
-    prompt = await stage.prompt()
-    assert prompt.status == "queued"
-    assert stage.kinds(prompt) == ["pending_prompt_added"]
-    stage.queue.has_room = True
-    stage.waiters.try_all()
-    await settled()
-    assert stage.running.id == prompt.id
-    assert stage.queue.freed is None
-
-
-async def test_a_prompt_that_never_finds_room_fails_like_any_request_that_waits_too_long() -> None:
-    stage = Stage()
-    stage.queue.has_room = False
-    prompt = await stage.prompt()
-    stage.clock.advance(59.0)
-    assert prompt.status == "queued"
-    stage.clock.advance(1.0)
-    await settled()
-    assert error_of(stage, prompt) == "queue_timeout"
-    stage.queue.has_room = True
-    stage.waiters.try_all()
-    await settled()
-    assert stage.queue.submitted == 1  # it is not tried again
-
-
 async def test_the_wait_for_room_does_not_count_against_the_wait_in_the_queue() -> None:
     stage = Stage()
     stage.queue.has_room = stage.queue.has_slot = False
@@ -191,19 +109,6 @@ async def test_the_wait_for_room_does_not_count_against_the_wait_in_the_queue() 
     await settled()
     stage.clock.advance(120.0)
     assert prompt.status == "queued"  # its limit is the queue's business now
-
-
-async def test_a_branch_waits_for_its_turn_and_is_not_counted() -> None:
-    stage = Stage(limit=1)
-    await stage.prompt("one")
-    branch = asyncio.ensure_future(stage.session.branch())
-    await settled()
-    assert not branch.done()
-    assert stage.session.queue.pending == 1
-    stage.running.answer("first")
-    await settled()
-    (turn,) = (await branch).turns
-    assert turn.answer == "first"
 
 
 async def test_a_branch_sees_what_was_before_it_and_not_what_came_after() -> None:
@@ -217,19 +122,6 @@ async def test_a_branch_sees_what_was_before_it_and_not_what_came_after() -> Non
     stage.running.answer("second")
     await settled()
     assert [turn.answer for turn in (await branch).turns] == ["first"]
-
-
-async def test_a_branch_whose_client_left_does_not_hold_up_the_line() -> None:
-    stage = Stage()
-    await stage.prompt()
-    branch = asyncio.ensure_future(stage.session.branch())
-    await settled()
-    last = await stage.prompt()
-    branch.cancel()
-    await settled()
-    stage.running.answer()
-    await settled()
-    assert stage.running.id == last.id
 
 
 async def test_branches_are_bounded() -> None:
@@ -259,34 +151,6 @@ async def test_a_prompt_that_is_being_accepted_while_the_session_closes_gets_its
     await accepting
     assert error_of(stage, prompt) == "session_closed"
     assert stage.queue.submitted == 0
-
-
-async def test_closing_ends_what_runs_what_waits_and_who_branches() -> None:
-    stage = Stage()
-    first, second = await stage.prompt(), await stage.prompt()
-    branch = asyncio.ensure_future(stage.session.branch())
-    await settled()
-    request = stage.running
-    stage.session.closing = True
-    stage.session.end_all("session_closed", "closed", running=True)
-    await settled()
-    assert request.ended
-    assert (error_of(stage, first), error_of(stage, second)) == ("session_closed",) * 2
-    with pytest.raises(SessionRejected):
-        await branch
-    with pytest.raises(SessionRejected):
-        stage.admit()
-
-
-async def test_shutting_down_ends_what_waits_and_lets_what_runs_finish() -> None:
-    stage = Stage()
-    first, second = await stage.prompt(), await stage.prompt()
-    stage.session.end_all("shutting_down", "bye", running=False)
-    await settled()
-    assert error_of(stage, second) == "shutting_down"
-    stage.running.answer()
-    await settled()
-    assert first.status == "completed"
 
 
 async def test_an_error_of_ours_fails_the_prompt_and_not_the_session(

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct
 
 if TYPE_CHECKING:
+    from forebay.sessions.session import Session
+    from forebay.sessions.sessions import Sessions
     from forebay.testing import Call, FakeNode, RawClient
 
     from ..conftest import Rig
@@ -227,8 +229,15 @@ async def answer(call: Call, *texts: str) -> None:
     await finish(call)
 
 
-async def finish(call: Call) -> None:
-    usage = {"prompt_tokens": 5, "completion_tokens": 2}
+async def say(call: Call, text: str, prompt_tokens: int) -> None:
+    """Answer, and say how many tokens the prompt had."""
+    await call.start_stream()
+    await call.chunk(delta(text))
+    await finish(call, prompt_tokens, len(text) // 4)
+
+
+async def finish(call: Call, prompt_tokens: int = 5, tokens: int = 2) -> None:
+    usage = {"prompt_tokens": prompt_tokens, "completion_tokens": tokens}
     stop = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
     for chunk in (stop, {"choices": [], "usage": usage}):
         await call.chunk(b"data: " + json.dumps(chunk).encode() + b"\n\n")
@@ -239,3 +248,13 @@ async def finish(call: Call) -> None:
 async def answers_itself(node: FakeNode) -> None:
     """Have a node answer every call at once."""
     node.automatic = answer
+
+
+def all_sessions(rig: Rig) -> Sessions:
+    sessions = rig.gateway.parts.sessions._opening.value
+    assert sessions is not None
+    return sessions
+
+
+def held(rig: Rig, session: str) -> Session:
+    return all_sessions(rig)._sessions[session]

@@ -80,3 +80,21 @@ async def test_json_rpc_needs_a_key_like_everything_else(rig: Rig) -> None:
     await started(rig, keys=KEYS, environ=ENVIRON)
     reply = await post(rig, "/acp", {"jsonrpc": "2.0", "id": 1, "method": "session/new"})
     assert reply.status == 401
+
+
+@pytest.mark.parametrize("call_id", [{"a": 1}, True, False, [1]])
+async def test_a_call_whose_id_is_none_is_answered_with_null(rig: Rig, call_id: object) -> None:
+    await started(rig)
+    call = {"jsonrpc": "2.0", "id": call_id, "method": "session/new", "params": {"model": "m"}}
+    reply = await post(rig, "/acp", call)
+    assert (reply.status, reply.json["id"]) == (200, None)
+    assert reply.json["error"]["code"] == -32600
+
+
+@pytest.mark.parametrize("call_id", [b"1" + b"0" * 40, b"1e400", b"-1" + b"0" * 400])
+async def test_a_call_with_a_huge_number_as_its_id_is_answered(rig: Rig, call_id: bytes) -> None:
+    await started(rig)
+    body = b'{"jsonrpc": "2.0", "id": %b, "method": "session/fly"}' % call_id
+    reply = await post(rig, "/acp", body)
+    assert reply.status == 200
+    assert reply.json["error"]["code"] in (-32601, -32600, -32700)

@@ -163,3 +163,32 @@ async def test_closing_comes_before_what_is_wrong_with_the_prompt_and_both_befor
     held = await rig.gateway.parts.sessions.ready()
     held.find(session, None).closing = True
     assert (await Http(rig).prompt(session, prompt="")).number == 409
+
+
+async def test_options_nested_beyond_reason_are_refused_and_cost_no_place(rig: Rig) -> None:
+    await started(rig, sessions={"max_sessions": 5})
+    for depth in (940, 930, 900, 945, 960, 940):
+        deep = b"[" * depth + b"]" * depth
+        body = b'{"model": "m", "options": {"logit_bias": %b}}' % deep
+        assert (await post(rig, "/session", body)).status == 400
+    for _ in range(5):
+        assert (await Http(rig).new(model="m")).number == 201
+
+
+async def test_a_system_prompt_that_can_never_fit_is_refused_at_once(rig: Rig) -> None:
+    await started(rig, context=1000)
+    said = await Http(rig).new(model="m", system="s" * 50_000)
+    assert (said.number, said.code) == (413, "history_too_large")
+    assert said.body["param"] == "system"
+    assert (await Http(rig).new(model="m", system="be kind")).number == 201
+
+
+@pytest.mark.parametrize("content", ["", " \n", [], [{"type": "text", "text": ""}]])
+async def test_a_last_message_that_says_nothing_is_refused(rig: Rig, content: object) -> None:
+    node = await started(rig)
+    session = await new_session(rig)
+    messages = [{"role": "user", "content": "a"}, {"role": "user", "content": content}]
+    said = await Http(rig).prompt(session, messages=messages)
+    assert (said.number, said.code) == (400, "invalid_request")
+    assert said.body["param"].startswith("messages[1]")
+    assert not node.calls

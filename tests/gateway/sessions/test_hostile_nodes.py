@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from .session_steps import (
-    Http,
     answer,
     delta,
     finish,
@@ -261,40 +260,3 @@ async def test_a_body_of_many_small_lines_is_read_and_one_without_end_fails_the_
         await send_on(second, b"\n" * 65_536)
     end = await events.end_of(prompt_ids[1])
     assert end["error"]["code"] in ("answer_too_large", "node_failed")
-
-
-# -- what nodes count
-
-
-async def say(call: Call, text: str, prompt_tokens: int) -> None:
-    usage = {"prompt_tokens": prompt_tokens, "completion_tokens": len(text) // 4}
-    last = json.dumps({"choices": [], "usage": usage}).encode()
-    await stream(call, delta(text), event(last), event(b"[DONE]"))
-
-
-async def test_a_template_that_adds_to_a_short_prompt_does_not_cost_the_history(rig: Rig) -> None:
-    node = await started(rig)
-    session = await new_session(rig)
-    events = await follow(rig, session)
-    prompt_id = await prompt(rig, session, "hi")
-    await say(await node.next_call(), "word " * 800, prompt_tokens=30)
-    await events.end_of(prompt_id)
-    await prompt(rig, session, "go on")
-    sent = (await node.next_call()).json["messages"]
-    assert [message["role"] for message in sent] == ["user", "assistant", "user"]
-    assert (await look(rig, f"/session/{session}"))["droppedTurns"] == 0
-
-
-async def test_a_node_that_counts_too_little_does_not_switch_trimming_off(rig: Rig) -> None:
-    node = await started(rig, context=1000)
-    session = await new_session(rig)
-    events = await follow(rig, session)
-    for _ in range(6):
-        prompt_id = await prompt(rig, session, "question " * 20)
-        call = await node.next_call()
-        await say(call, "word " * 400, prompt_tokens=1)
-        await events.end_of(prompt_id)
-    sent = sum(len(message["content"]) for message in call.json["messages"])
-    assert sent <= 4 * 1000  # no tokenizer packs more than some four bytes of prose into a token
-    refused = await Http(rig).prompt(session, prompt="z " * 100_000)
-    assert (refused.number, refused.code) == (413, "history_too_large")

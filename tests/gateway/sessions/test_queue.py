@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from ..jobs.job_steps import ENVIRON, bearer
 from .session_steps import Http, answer, delta, follow, look, new_session, prompt, started, turn
 
@@ -214,3 +216,35 @@ async def test_outcomes_are_counted(rig: Rig) -> None:
     assert 'forebay_session_prompts_total{outcome="completed"} 1.0' in text
     assert 'forebay_session_prompts_total{outcome="cancelled"} 1.0' in text
     assert 'forebay_requests_total{outcome="served",route="/session/{id}/prompt"} 1.0' in text
+
+
+async def test_no_request_can_take_the_id_of_a_prompt(rig: Rig) -> None:
+    node = await started(rig)
+    session = await new_session(rig)
+    events = await follow(rig, session)
+    first, second = await prompt(rig, session, "one"), await prompt(rig, session, "two")
+    call = await node.next_call()
+    (live,) = await rig.line_up(1, headers={"x-request-id": second})
+    await answer(call, "uno")
+    assert (await events.end_of(first))["text"] == "uno"
+    for _ in range(2):
+        call = await node.next_call()
+        if call.json["messages"]:
+            await answer(call, "dos")
+        else:
+            assert call.headers["x-request-id"] != second
+            await call.answer({"choices": [{"message": {"content": "live"}}]})
+    assert (await events.end_of(second))["text"] == "dos"
+    reply = await live.reply()
+    assert (reply.status, reply.json["choices"][0]["message"]["content"]) == (200, "live")
+    assert reply.headers["x-request-id"] not in ("", second)
+
+
+@pytest.mark.parametrize("given", ["prm_", "prm_x", "PRM_x", "prm_" + "a" * 32])
+async def test_an_id_that_looks_like_a_prompts_is_replaced(rig: Rig, given: str) -> None:
+    node = await started(rig)
+    client, call = await rig.run(node, headers={"x-request-id": given})
+    await call.answer({"choices": []})
+    shown = (await client.reply()).headers["x-request-id"]
+    assert shown != given or not given.startswith("prm_")
+    assert shown

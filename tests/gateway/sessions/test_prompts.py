@@ -128,21 +128,6 @@ async def test_a_prompt_whose_client_left_before_it_was_whole_is_not_counted(rig
     assert (seen["pendingCount"], seen["lastEventId"]) == (0, 0)
 
 
-async def test_a_branch_waits_in_the_same_fifo_and_is_not_counted(rig: Rig, wire: Wire) -> None:
-    node, session = await started(rig, max_pending_prompts=1)
-    await wire.prompt(session, prompt="hi")
-    call = await node.next_call()
-    branching = asyncio.ensure_future(wire.branch(session))
-    await rig.queue()
-    assert not branching.done()
-    assert (await look(rig, f"/session/{session}"))["pendingCount"] == 1
-    await answer(call, "the answer")
-    branch = (await branching).body["sessionId"]
-    assert branch != session
-    (asked, said) = (await look(rig, f"/session/{branch}/messages"))["messages"]
-    assert (asked["content"], said["content"]) == ("hi", "the answer")
-
-
 async def test_a_removed_prompt_is_still_counted_until_it_drains(rig: Rig, wire: Wire) -> None:
     node, session = await started(rig, max_pending_prompts=2)
     await wire.prompt(session, prompt="first")
@@ -348,3 +333,18 @@ async def test_a_fast_turn_that_ends_before_its_202_is_seen_is_not_lost(rig: Rig
     said = await Http(rig).prompt(session, prompt="hi")
     events = await follow(rig, session, {"last-event-id": str(said.body["lastEventId"])})
     assert (await events.end_of(said.body["promptId"]))["type"] == "turn_complete"
+
+
+async def test_a_branch_waits_in_the_same_fifo_and_is_not_counted(rig: Rig, wire: Wire) -> None:
+    node, session = await started(rig, max_pending_prompts=1)
+    await wire.prompt(session, prompt="hi")
+    call = await node.next_call()
+    branching = asyncio.ensure_future(wire.branch(session))
+    await rig.queue()
+    assert not branching.done()
+    assert (await look(rig, f"/session/{session}"))["pendingCount"] == 1
+    await answer(call, "the answer")
+    branch = (await branching).body["sessionId"]
+    assert branch != session
+    (asked, said) = (await look(rig, f"/session/{branch}/messages"))["messages"]
+    assert (asked["content"], said["content"]) == ("hi", "the answer")
