@@ -4,28 +4,26 @@ They go to `bench/results/core.json`, of the compiled build (`PYTHONPATH=build/c
 `core_compiled.json`.
 """
 
-import json
-import platform
-import sys
-from multiprocessing import cpu_count
-from pathlib import Path
+from __future__ import annotations
 
-from rich.console import Console
-from rich.table import Table
+import sys
+from typing import TYPE_CHECKING
 
 from bench.core import request_queue, scheduler
-from bench.core.comparison import Row
+from bench.output import RESULTS, console, keep, table
 from forebay.build import BUILD
 
-RESULTS = Path(__file__).parent.parent / "results"
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from bench.core.comparison import Row
+
+
 REPEATS = 40
 
 
-def table(title: str, reference: str, rows: list[Row]) -> Table:
-    drawn = Table(title=title, title_justify="left")
-    drawn.add_column("what", min_width=34)
-    for heading in ("best, µs", "median", reference, "ratio", "target"):
-        drawn.add_column(heading, justify="right", no_wrap=True)
+def compared(title: str, reference: str, rows: list[Row]) -> Table:
+    drawn = table(title, "what", "best, µs", "median", reference, "ratio", "target")
     for row in rows:
         times = (f"{row[key]:.2f}" for key in ("ours_us", "ours_median_us", "reference_us"))
         drawn.add_row(str(row["name"]), *times, f"{row['ratio']:.1f}", str(row["target"]))
@@ -44,23 +42,15 @@ def growth(rows: list[Row]) -> float:
 
 
 def main() -> None:
-    console = Console()
+    screen = console()
     repeats = int(sys.argv[1]) if len(sys.argv) > 1 else REPEATS
     core = scheduler.measure(repeats)
-    console.print(table("The scheduler core, per operation", "heapq", core))
-    console.print(f"enqueue + dispatch: 10^6 waiting cost {growth(core):.2f} x 10^3 (target 4 x)\n")
+    screen.print(compared("The scheduler core, per operation", "heapq", core))
+    screen.print(f"enqueue + dispatch: 10^6 waiting cost {growth(core):.2f} x 10^3 (target 4 x)\n")
     queue = request_queue.measure(repeats)
-    console.print(table("RequestQueue, per operation", "PriorityQueue", queue))
+    screen.print(compared("RequestQueue, per operation", "PriorityQueue", queue))
     path = RESULTS / ("core_compiled.json" if BUILD == "compiled" else "core.json")
-    machine = {
-        "build": BUILD,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "cores": cpu_count(),
-    }
-    raw = {"machine": machine, "repeats": repeats, "core": core, "queue": queue}
-    path.write_text(json.dumps(raw, indent=1) + "\n")
-    console.print(f"raw results: bench/results/{path.name}")
+    keep(path, {"build": BUILD, "repeats": repeats, "core": core, "queue": queue})
 
 
 main()

@@ -1,9 +1,7 @@
 """`python -m bench.gateway`: run every gateway, print the tables, keep the raw results."""
 
 import argparse
-import json
 import os
-import platform
 import resource
 import shutil
 import subprocess
@@ -14,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.gateway import history, payloads, report
+from bench.gateway import payloads, report
 from bench.gateway.gateways import (
     BARE_RELAY,
     COMPILED_NAME,
@@ -27,13 +25,13 @@ from bench.gateway.parts import PARTS, Results
 from bench.gateway.programs import LOAD_CORE
 from bench.gateway.stage import Bench, compile_tools
 from bench.gateway.variations import take_variations
+from bench.output import RESULTS, console, keep
 from harness.recordings import recordings
 
 BENCH = Path(__file__).parent.parent
-WIDTH_MIN = 160
 NEEDED = ("haproxy", "wrk", "gcc", "taskset")
 STARTS = 5
-PAYLOADS = "payloads"
+PAYLOADS, VARIATIONS = "payloads", "variations"
 
 
 def arguments() -> argparse.Namespace:
@@ -43,15 +41,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="shorter and fewer rounds, one start")
     parser.add_argument("--only", nargs="+", choices=names, help="these, beside the references")
     parser.add_argument("--payload", nargs="+", choices=payload_names, help="these recordings")
-    parser.add_argument("--part", nargs="+", choices=[PAYLOADS, *PARTS], help="these measures")
-    parser.add_argument("--variations", action="store_true", help="one call, varied")
+    parser.add_argument(
+        "--part", nargs="+", choices=[PAYLOADS, VARIATIONS, *PARTS], help="these measures"
+    )
     parser.add_argument("--starts", type=int, help="starts of each gateway: 5, or 1 with --quick")
-    parser.add_argument("--history", action="store_true", help="show earlier runs; run nothing")
-    parser.add_argument("--out", type=Path, default=BENCH / "results" / "gateway.json")
+    parser.add_argument("--out", type=Path, default=RESULTS / "gateway.json")
     parser.add_argument("--venvs", type=Path, default=BENCH / ".venvs", help="where peers live")
     options = parser.parse_args()
     options.starts = options.starts or (1 if options.quick else STARTS)
-    options.part = options.part or ([] if options.variations else [PAYLOADS, *PARTS])
+    options.part = options.part or [PAYLOADS, *PARTS]
     return options
 
 
@@ -59,16 +57,6 @@ def chosen(only: list[str] | None) -> list[Gateway]:
     """Return HAProxy and the bare relay, which every ratio needs, and those asked for."""
     references = (HAPROXY, BARE_RELAY)
     return [one for one in GATEWAYS if one in references or not only or one.name in only]
-
-
-def machine() -> dict[str, object]:
-    version = subprocess.run(["haproxy", "-v"], capture_output=True, text=True, check=True)
-    return {
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "haproxy": version.stdout.splitlines()[0],
-    }
 
 
 def install_missing() -> list[str]:
@@ -94,44 +82,44 @@ def run(bench: Bench, options: argparse.Namespace) -> dict[str, Results]:
         subprocess.run(
             [sys.executable, str(BENCH.parent / "tools" / "compile.py"), "--if-changed"], check=True
         )
-    taken: dict[str, Results] = {PAYLOADS: {}, "variations": {}, "results": {}}
+    taken: dict[str, Results] = {PAYLOADS: {}, VARIATIONS: {}, "results": {}}
     if PAYLOADS in options.part:
         asked = [one for one in recordings() if one.name in (options.payload or [one.name])]
         starts = payloads.take_starts(bench, asked, options.starts, say)
         taken[PAYLOADS] = payloads.over_starts(starts)
-    if options.variations:
-        taken["variations"] = payloads.over_starts(take_variations(bench, say))
+    if VARIATIONS in options.part:
+        taken[VARIATIONS] = payloads.over_starts(take_variations(bench, say))
     for part in options.part:
         if part in PARTS:
             PARTS[part](bench, taken["results"], say)
     return taken
 
 
-def show(console: Console, bench: Bench, taken: dict[str, Results]) -> None:
+def show(screen: Console, bench: Bench, taken: dict[str, Results]) -> None:
     """Print a table for each kind of measure that was taken, and a line for each of our builds."""
     names = ["direct", *(gateway.name for gateway in bench.gateways)]
     if taken[PAYLOADS]:
-        console.print(report.payload_table(taken[PAYLOADS], names, "Payloads"))
+        screen.print(report.payload_table(taken[PAYLOADS], names, "Payloads"))
         expected = [one.name for one in recordings()]
         for build in (name for name in names if name.startswith("forebay")):
-            console.print(report.headline(taken[PAYLOADS], build, expected))
-    if taken["variations"]:
+            screen.print(report.headline(taken[PAYLOADS], build, expected))
+    if taken[VARIATIONS]:
         queueing = [gateway.name for gateway in bench.gateways if gateway.queues]
-        console.print(report.payload_table(taken["variations"], queueing, "Variations"))
+        screen.print(report.payload_table(taken[VARIATIONS], queueing, "Variations"))
     if taken["results"] or bench.refused:
         names += [HAPROXY_CORKED.name] if "streams_100" in taken["results"] else []
-        console.print(report.table(taken["results"], names, bench.refused))
+        screen.print(report.table(taken["results"], names, bench.refused))
+
+
+def commit() -> str:
+    """Return the commit of the sources, with a + where they differ from it."""
+    command = ["git", "-C", str(BENCH), "describe", "--always", "--dirty=+", "--exclude=*"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
 
 
 def main() -> None:
     options = arguments()
-    console = Console()
-    if console.width < WIDTH_MIN:
-        console = Console(width=WIDTH_MIN)
-    past = options.out.parent / "gateway_history.jsonl"
-    if options.history:
-        console.print(history.table(history.read(past)))
-        return
     missing = install_missing()
     if missing or (os.cpu_count() or 1) <= LOAD_CORE:
         sys.exit(f"bench.gateway needs two cores, and: {', '.join(missing) or 'nothing more'}")
@@ -139,24 +127,21 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, allowed))
     os.sched_setaffinity(0, {LOAD_CORE})
     started_s = time.monotonic()
+    haproxy = subprocess.run(["haproxy", "-v"], capture_output=True, text=True, check=True)
     with tempfile.TemporaryDirectory(prefix="bench-gateway-") as folder:
         bench = Bench(Path(folder), options.venvs.resolve(), options.quick, chosen(options.only))
         taken = run(bench, options)
-    show(console, bench, taken)
-    commit = history.commit_of(BENCH)
-    raw = {
-        "machine": machine(),
-        "commit": commit,
+    show(console(), bench, taken)
+    found = {
+        "haproxy": haproxy.stdout.splitlines()[0],
+        "commit": commit(),
         "quick": options.quick,
         "seconds": round(time.monotonic() - started_s, 1),
         "commands": bench.commands,
         "left_out": bench.refused,
         **taken,
     }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(raw, indent=1) + "\n")
-    history.append(past, history.lines_of(taken[PAYLOADS], commit, quick=options.quick))
-    console.print(f"raw results: {options.out.name}; history: {past.name}")
+    keep(options.out, found)
 
 
 if __name__ == "__main__":

@@ -55,10 +55,6 @@ class Place:
         return str(path)
 
 
-def no_lines(_place: Place) -> bytes:
-    return b""
-
-
 @dataclass(frozen=True)
 class Gateway:
     """One gateway: where it comes from, and the command that starts it."""
@@ -66,9 +62,7 @@ class Gateway:
     name: str
     command: Callable[[Place], list[str]]
     package: str = ""
-    """On PyPI, or with `npm:` on npm; empty when it is installed otherwise."""
-    lines: Callable[[Place], bytes] = no_lines
-    """What it needs in every head."""
+    """On PyPI; empty when it is installed otherwise."""
     queues: bool = False
     """Whether it bounds what runs on the node and lets the rest wait."""
     start_s_max: float = 20.0
@@ -221,16 +215,6 @@ def litellm(place: Place) -> list[str]:
     return [*start, "--host", "127.0.0.1", "--port", str(place.port), "--telemetry", "False"]
 
 
-def portkey(place: Place) -> list[str]:
-    """One process of Node; where a call goes is in its head."""
-    return [str(place.binaries / "gateway"), f"--port={place.port}", "--headless"]
-
-
-def portkey_lines(place: Place) -> bytes:
-    host = f"x-portkey-custom-host: {place.node_url}/v1\r\n"
-    return f"x-portkey-provider: openai\r\n{host}".encode()
-
-
 HAPROXY = Gateway("haproxy", haproxy, queues=True)
 BARE_RELAY = Gateway("bare relay", bare_relay, queues=True)
 HAPROXY_CORKED = Gateway("haproxy corked", haproxy_corked)
@@ -243,14 +227,6 @@ GATEWAYS = (
     Gateway("vllm-router", vllm_router, package="vllm-router"),
     Gateway("sglang-router", sglang_router, package="sglang-router"),
     Gateway("smg", smg, package="smg"),
-    Gateway(
-        "portkey",
-        portkey,
-        package="npm:@portkey-ai/gateway",
-        lines=portkey_lines,
-        probe_path="/",
-        variables={"TRUSTED_CUSTOM_HOSTS": "127.0.0.1", "NODE_ENV": "production"},
-    ),
     Gateway(
         "litellm",
         litellm,

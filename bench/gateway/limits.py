@@ -59,7 +59,7 @@ def first_token(bench: Bench, targets: Sequence[Target], recording: Recording) -
     """Time from a request to its first token; the first target is the node itself."""
     results: Results = {}
     for target in targets:
-        request = bench.request("first.http", recording.request, target)
+        request = bench.request("first.http", recording.request)
         words = ("first", target.port, request, FIRST_CONNECTIONS, bench.seconds(4.0, 1.0))
         figures = run_load(bench.load, *words, timeout_s=30)
         answered = figures.get("done", 0) > 0
@@ -75,7 +75,7 @@ def first_token(bench: Bench, targets: Sequence[Target], recording: Recording) -
 def sustained(bench: Bench, node: Target, target: Target, recording: Recording) -> Results:
     """Return how many streams of 20 tokens a second it passes on in time."""
     rounds: dict[int, dict[str, float]] = {}
-    request = bench.request("sustained.http", recording.request, target)
+    request = bench.request("sustained.http", recording.request)
 
     def in_time(count: int) -> bool:
         for _ in range(1 if bench.quick else 2):  # other work on the machine may spoil one

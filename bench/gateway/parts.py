@@ -42,9 +42,6 @@ def steady_calls(bench: Bench, results: Results, say: Say) -> None:
 
 def queued_calls(bench: Bench, results: Results, say: Say) -> None:
     queueing = [one for one in bench.gateways if one.queues]
-    say("calls that queue: 16 slots for 32 clients")
-    with unary_node(bench) as node, running(bench, queueing, node, slots=16) as targets:
-        results["queued_calls"] = unary.closed_loop(bench, targets)
     say("a freed slot")
     results["freed_slot"] = handoff.freed_slot(bench, queueing)
     say("10,000 waiting")

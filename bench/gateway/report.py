@@ -25,9 +25,6 @@ def number(figures: Figures | None, key: str) -> float | None:
 
 def _ratio(measure: Mapping[str, Figures], name: str) -> str:
     own, reference = number(measure.get(name), "value"), number(measure.get("haproxy"), "value")
-    paired = number(measure.get(name), "ratio")  # round by round, where rounds were taken
-    if paired is not None:
-        return f"x {paired:.3f}"
     return f"x {own / reference:.3f}" if own is not None and reference else ""
 
 
@@ -47,20 +44,6 @@ def _delay(measure: Mapping[str, Figures], name: str) -> str:
 def _busy(measure: Mapping[str, Figures], name: str) -> str:
     busy = number(measure[name], "busy_1000")
     return f"core {busy:.0%}" if busy else ""
-
-
-def _calls(measure: Mapping[str, Figures], name: str) -> str:
-    errors = number(measure[name], "errors") or 0
-    busy = number(measure[name], "core_busy") or 0
-    parts = [_ratio(measure, name)]
-    parts += [f"core {busy:.0%}"] if name != "direct" else []
-    parts += [f"{errors:.0f} errors"] if errors else []
-    return "\n".join(part for part in parts if part)
-
-
-def _calls_cpu(measure: Mapping[str, Figures], name: str) -> str:
-    ratio = number(measure[name], "cpu_ratio")
-    return f"x {ratio:.3f}" if ratio is not None and name != "direct" else ""
 
 
 def _added(key: str) -> Detail:
@@ -119,8 +102,6 @@ ROWS = (
     Row("first token, p99, ms", "first_token", "p99_ms", ".3f", _added("p99_ms"), ""),
     Row("streams sustained, 20 tokens/s", "sustained", "value", ",.0f", _delay, ""),
     Row("token late, p99 ms, 1,000 streams", "sustained", "delay_1000_ms", ".1f", _busy, "< 5"),
-    Row("calls/s, 32 clients, 16 slots", "queued_calls", "value", ",.0f", _calls, ""),
-    Row("calls/CPU s, 16 slots", "queued_calls", "per_cpu_s", ",.0f", _calls_cpu, ""),
     Row("p50 at 200/s, ms", "latency", "p50_ms", ".3f", _added("p50_ms"), "HAProxy + 0.3"),
     Row("p99 at 200/s, ms", "latency", "p99_ms", ".3f", _added("p99_ms"), ""),
     Row("freed slot → next, p50, ms", "freed_slot", "value", ".3f", _added("value"), "< 0.3"),

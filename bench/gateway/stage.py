@@ -44,10 +44,10 @@ class Bench:
     def seconds(self, full: float, quick: float) -> float:
         return quick if self.quick else full
 
-    def request(self, name: str, content: bytes, target: "Target | None" = None) -> Path:
-        """Write a request into a file, as `target` wants it."""
+    def request(self, name: str, content: bytes) -> Path:
+        """Write a request into a file."""
         path = self.folder / name
-        path.write_bytes(target.adapted(content) if target else content)
+        path.write_bytes(content)
         return path
 
 
@@ -72,13 +72,6 @@ class Target:
     port: int
     program: Program | None = None
     probe_path: str = "/health"
-    lines: bytes = b""
-    """Lines that it needs in every head."""
-
-    def adapted(self, request: bytes) -> bytes:
-        """Return the request as this gateway wants it."""
-        first, end, rest = request.partition(b"\r\n")
-        return first + end + self.lines + rest
 
 
 def compile_tools(folder: Path) -> None:
@@ -194,7 +187,7 @@ def _start(
     except OSError as error:
         raise WillNotStart(str(error)) from error
     stack.callback(program.stop)
-    target = Target(gateway.name, port, program, gateway.probe_path, gateway.lines(place))
-    request = target.adapted(payload.post(payload.chat_body()))
+    target = Target(gateway.name, port, program, gateway.probe_path)
+    request = payload.post(payload.chat_body())
     wait_for_answer(program, port, request, gateway.start_s_max)
     return target

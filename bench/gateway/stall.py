@@ -43,10 +43,10 @@ def _summary(rounds: list[dict[str, float]]) -> dict[str, object]:
 
 
 def _round(bench: Bench, target: Target, body: bytes) -> dict[str, float]:
-    request = bench.request("probe.http", payload.get(target.probe_path), target)
+    request = bench.request("probe.http", payload.get(target.probe_path))
     quiet = _probe(bench, target, request, bench.seconds(1.0, 0.4))
     post: dict[str, float] = {}
-    poster = threading.Thread(target=_post, args=(target.port, target.adapted(body), post))
+    poster = threading.Thread(target=_post, args=(target.port, body, post))
     poster.start()
     loaded = _probe(bench, target, request, bench.seconds(1.0, 0.7))
     poster.join()

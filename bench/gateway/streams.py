@@ -63,7 +63,7 @@ def chunks_per_cpu(
     for _ in range(1 if bench.quick else 2):
         for target in targets:
             sent = payload.post(payload.chat_body(stream=True))
-            request = bench.request("stream.http", sent, target)
+            request = bench.request("stream.http", sent)
             taken[target.name].append(stream_round(bench, target, count, request, 50))
             await_idle(node)
     return {name: _stream_summary(figures) for name, figures in taken.items()}
@@ -108,7 +108,7 @@ def memory_with_streams(
     body = payload.chat_body(stream=True, slow=True)
     results: dict[str, dict[str, object]] = {}
     for target in targets:
-        request = bench.request("slow.http", payload.post(body), target)
+        request = bench.request("slow.http", payload.post(body))
         if target.program is None:
             continue
         idle_mib = target.program.rss_mib()

@@ -26,7 +26,7 @@ def wrk(
 ) -> dict[str, float]:
     """Run wrk once; return requests a second, errors, and how busy the gateway's core was."""
     sent = request or payload.post(payload.chat_body())
-    path = bench.request("wrk.http", sent, target)
+    path = bench.request("wrk.http", sent)
     command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds:.0f}s", "--timeout", "10s"]
     command += ["-s", str(HERE / "replay.lua"), f"http://127.0.0.1:{target.port}"]
     variables = {"BENCH_REQUEST": str(path), "PATH": "/usr/bin:/bin", **variables}
@@ -55,46 +55,13 @@ def wrk(
     }
 
 
-def closed_loop(bench: Bench, targets: list[Target]) -> dict[str, dict[str, object]]:
-    """Take turns, round by round; the ratio of a round is to HAProxy in the same round."""
-    rounds, seconds = (2, 1.0) if bench.quick else (5, 2.0)
-    taken: dict[str, list[dict[str, float]]] = {target.name: [] for target in targets}
-    for target in targets if not bench.quick else []:
-        wrk(bench, target, 1.0)  # warm, and not counted
-    for _ in range(rounds):
-        for target in targets:
-            taken[target.name].append(wrk(bench, target, seconds))
-    reference = taken.get("haproxy", [])
-    return {name: _summary(figures, reference) for name, figures in taken.items()}
-
-
-def _summary(
-    figures: list[dict[str, float]], reference: list[dict[str, float]]
-) -> dict[str, object]:
-    rates = [one["per_second"] for one in figures]
-    pairs = zip(figures, reference, strict=False)
-    rounds = [(one, other) for one, other in pairs if other["per_second"]]
-    ratios = [one["per_second"] / other["per_second"] for one, other in rounds]
-    cpu_ratios = [one["per_cpu_s"] / other["per_cpu_s"] for one, other in rounds]
-    return {
-        "value": median(rates),
-        "best": max(rates),
-        "ratio": median(ratios) if ratios else None,
-        "per_cpu_s": median(one["per_cpu_s"] for one in figures),
-        "cpu_ratio": median(cpu_ratios) if cpu_ratios else None,
-        "errors": sum(one["errors"] for one in figures),
-        "core_busy": median(one["core_busy"] for one in figures),
-        "rounds": figures,
-    }
-
-
 def steady_rate(bench: Bench, targets: list[Target]) -> dict[str, dict[str, object]]:
     """Open loop: latency from the moment a request was due, the median over rounds."""
     rounds, seconds = (1, 1.0) if bench.quick else (4, 2.0)
     taken: dict[str, list[dict[str, float]]] = {target.name: [] for target in targets}
     for _ in range(rounds):
         for target in targets:
-            request = bench.request("chat.http", payload.post(payload.chat_body()), target)
+            request = bench.request("chat.http", payload.post(payload.chat_body()))
             taken[target.name].append(_rate(bench.load, target, request, seconds))
     return {name: _latency(figures) for name, figures in taken.items()}
 

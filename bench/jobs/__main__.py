@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import json
-import platform
 import sys
-from multiprocessing import cpu_count
-from pathlib import Path
-
-from rich.console import Console
-from rich.table import Table
 
 from bench.jobs import over_http, store, swaps
-
-RESULTS = Path(__file__).parent.parent / "results" / "jobs.json"
+from bench.output import RESULTS, console, keep, table
 
 
 def figures(quick: bool) -> dict[str, object]:
@@ -29,12 +22,10 @@ def figures(quick: bool) -> dict[str, object]:
     }
 
 
-def show(console: Console, taken: dict[str, object]) -> None:
+def show(taken: dict[str, object]) -> None:
     found = json.loads(json.dumps(taken))  # plain types
-    table = Table(title="Jobs on SQLite", title_justify="left")
-    for heading, side in (("what", "left"), ("figure", "right"), ("target", "right")):
-        table.add_column(heading, justify=side)  # type: ignore[arg-type]
-    row = table.add_row
+    shown = table("Jobs on SQLite", "what", "figure", "target")
+    row = shown.add_row
     row("submitted in batches of 500", f"{found['in_batches']['jobs_per_s']:,.0f} /s", "2,000 /s")
     row("submitted one by one, 32 at once", f"{found['by_many']['jobs_per_s']:,.0f} /s", "")
     row("submitted one by one, alone", f"{found['by_many']['alone_per_s']:,.0f} /s", "")
@@ -53,30 +44,17 @@ def show(console: Console, taken: dict[str, object]) -> None:
     row("chat p95 alone, beside a batch", f"{alone_ms:.0f}, {beside_ms:.0f} ms", "")
     row("what chat loses to the batch", f"{beside['lost_s'] * 1e3:.0f} ms",
         f"{beside['service_s'] * 1e3:.0f} ms")  # fmt: skip
-    console.print(table)
-    story = Table(title="30 x 3 jobs approved at once, one model in memory (simulated)",
-                  title_justify="left")  # fmt: skip
-    for heading in ("policy", "model loads", "makespan", "mean end"):
-        story.add_column(heading, justify="left" if heading == "policy" else "right")
+    screen = console()
+    screen.print(shown)
+    title = "30 x 3 jobs approved at once, one model in memory (simulated)"
+    story = table(title, "policy", "model loads", "makespan", "mean end")
     for name, one in found["swaps"].items():
         story.add_row(name, f"{one['loads']:.0f}", f"{one['makespan_s']:,.0f} s",
                       f"{one['mean_end_s']:,.0f} s")  # fmt: skip
-    console.print(story)
-
-
-def main() -> None:
-    console = Console()
-    taken = figures("--quick" in sys.argv)
-    show(console, taken)
-    machine = {
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "cores": cpu_count(),
-    }
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps({"machine": machine, **taken}, indent=1) + "\n")
-    console.print("raw results: bench/results/jobs.json")
+    screen.print(story)
 
 
 if __name__ == "__main__":
-    main()
+    taken = figures("--quick" in sys.argv)
+    show(taken)
+    keep(RESULTS / "jobs.json", taken)
