@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -14,18 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvloop
-from rich.console import Console
 
-from bench.fleet import depth, failover, grants, posts, report, store_use, throughput
+from bench.fleet import depth, failover, posts, report, store_use, throughput
 from bench.gateway.programs import LOAD_CORE
 from bench.gateway.stage import Bench, compile_tools
+from bench.output import RESULTS, console, keep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rich.console import Console
+
 BENCH = Path(__file__).parent.parent
-WIDTH_MIN = 200
-DEPTHS = (100, 1_000, 10_000, 100_000)
+DEPTHS = (1, 1_000, 10_000, 100_000)
 
 
 def arguments() -> argparse.Namespace:
@@ -33,54 +33,34 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="shorter and fewer rounds")
     parser.add_argument("--only", nargs="+", choices=list(PARTS), help="these parts")
     parser.add_argument("--plain", action="store_true", help="nothing compiled")
-    parser.add_argument("--out", type=Path, default=BENCH / "results" / "fleet.json")
+    parser.add_argument("--out", type=Path, default=RESULTS / "fleet.json")
     return parser.parse_args()
 
 
-def run_posts(options: argparse.Namespace, console: Console) -> object:
+def run_posts(options: argparse.Namespace, screen: Console) -> object:
     found = uvloop.run(posts.measure(10 if options.quick else 40))
-    console.print(report.posts(found))
-    by_nodes = uvloop.run(posts.by_nodes(5 if options.quick else 20))
-    console.print(report.by_nodes(by_nodes))
-    return {"coordinators": found, "us_by_nodes": by_nodes}
-
-
-def run_grants(options: argparse.Namespace, console: Console) -> object:
-    times = uvloop.run(grants.measure(4 if options.quick else 10, 100 if options.quick else 400))
-    found = {name: _spread(rounds) for name, rounds in times.items()}
-    console.print(report.grants(found))
+    screen.print(report.posts(found))
     return found
 
 
-def _spread(rounds: list[list[float]]) -> dict[str, float]:
-    every = [taken for one in rounds for taken in one]
-    return {
-        "count": len(every),
-        "p50_ms": 1e3 * report.quantile(every, 0.5),
-        "p99_ms": 1e3 * report.quantile(every, 0.99),
-        "best_p50_ms": 1e3 * min(report.quantile(one, 0.5) for one in rounds),
-        "best_p99_ms": 1e3 * min(report.quantile(one, 0.99) for one in rounds),
-    }
-
-
-def run_store(options: argparse.Namespace, console: Console) -> object:
+def run_store(options: argparse.Namespace, screen: Console) -> object:
     found = uvloop.run(store_use.measure(2_000 if options.quick else 10_000))
-    console.print(report.store(found))
+    screen.print(report.store(found))
     idle = uvloop.run(store_use.idle(2, 5.0))
-    console.print(f"while nothing happens: {idle['commands']:.1f} commands a second for 2 replicas")
+    screen.print(f"while nothing happens: {idle['commands']:.1f} commands a second for 2 replicas")
     return {"requests": found, "idle_a_second": idle}
 
 
-def run_failover(options: argparse.Namespace, console: Console) -> object:
+def run_failover(options: argparse.Namespace, screen: Console) -> object:
     rounds = 2 if options.quick else 8
     found: dict[str, list[float]] = {}
     for name, kill in (("killed", True), ("told to stop", False)):
         found[name] = uvloop.run(failover.measure(rounds, 2.0, kill=kill))
-    console.print(report.failover(found))
+    screen.print(report.failover(found))
     return found
 
 
-def run_depth(options: argparse.Namespace, console: Console) -> object:
+def run_depth(options: argparse.Namespace, screen: Console) -> object:
     found = []
     for waiting in DEPTHS[:3] if options.quick else DEPTHS:
         one: dict[str, Any] = uvloop.run(depth.measure(waiting, 100 if options.quick else 300))
@@ -88,11 +68,11 @@ def run_depth(options: argparse.Namespace, console: Console) -> object:
         one["p50_ms"] = 1e3 * report.quantile(times, 0.5)
         one["p99_ms"] = 1e3 * report.quantile(times, 0.99)
         found.append(one)
-    console.print(report.depth(found))
+    screen.print(report.depth(found))
     return found
 
 
-def run_throughput(options: argparse.Namespace, console: Console) -> object:
+def run_throughput(options: argparse.Namespace, screen: Console) -> object:
     rounds, seconds = (2, 1.0) if options.quick else (5, 2.0)
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {LOAD_CORE})  # the stores inherit it
@@ -108,7 +88,7 @@ def run_throughput(options: argparse.Namespace, console: Console) -> object:
                 kinds.append(throughput.fleets((1, 2, 4), compiled=True))
             for of in kinds:
                 measured = throughput.measure(bench, of, rounds, seconds)
-                console.print(report.throughput(measured))
+                screen.print(report.throughput(measured))
                 found["compiled" if of[0].compiled else "plain"] = measured
     finally:
         os.sched_setaffinity(0, allowed)
@@ -117,7 +97,6 @@ def run_throughput(options: argparse.Namespace, console: Console) -> object:
 
 PARTS: dict[str, Callable[[argparse.Namespace, Console], object]] = {
     "posts": run_posts,
-    "grants": run_grants,
     "store": run_store,
     "failover": run_failover,
     "depth": run_depth,
@@ -127,9 +106,7 @@ PARTS: dict[str, Callable[[argparse.Namespace, Console], object]] = {
 
 def main() -> None:
     options = arguments()
-    console = Console()
-    if console.width < WIDTH_MIN:
-        console = Console(width=WIDTH_MIN)
+    screen = console()
     results: dict[str, object] = {}
     if options.only and options.out.exists():
         results = json.loads(options.out.read_text())["results"]  # the others stay as they were
@@ -137,23 +114,11 @@ def main() -> None:
         print(f"{name}...", file=sys.stderr, flush=True)
         began = time.monotonic()
         loads = [round(os.getloadavg()[0], 1)]
-        measured = PARTS[name](options, console)
+        measured = PARTS[name](options, screen)
         loads.append(round(os.getloadavg()[0], 1))
         took_s = round(time.monotonic() - began, 1)
         results[name] = {"quick": options.quick, "seconds": took_s, "load": loads, "of": measured}
-        _keep(options.out, results)
-    console.print(f"raw results: {options.out.name}")
-
-
-def _keep(path: Path, results: dict[str, object]) -> None:
-    """Write what there is after each part: a run that is broken off was not in vain."""
-    machine = {
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"machine": machine, "results": results}, indent=1) + "\n")
+        keep(options.out, results)  # a run that is broken off was not in vain
 
 
 if __name__ == "__main__":

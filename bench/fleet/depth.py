@@ -40,11 +40,12 @@ class Line:
         self.waiting += 1
 
     async def fill(self, count: int) -> None:
-        for number in range(count):
+        """Have one run and so many wait, at each replica every second."""
+        for number in range(count + 1):
             self._desks[number % 2].arrive()
             if number % AT_ONCE == 0:
                 await asyncio.sleep(0)
-        await until(lambda: self.waiting >= count - 1, LONG_S)
+        await until(lambda: self.waiting >= count, LONG_S)
         await settled(self._desks)
 
     async def grant(self) -> float:

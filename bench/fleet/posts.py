@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from bench.fleet.replicas import MODEL, OPTIONS, settled, started_replicas
 from forebay.clock import LoopClock
 from forebay.coordination import InProcess
-from forebay.core import Arrived, Cancelled, Event, Finished, NodeChanged
+from forebay.core import Arrived, Event, Finished, NodeChanged
 from harness.valkey_server import ValkeyServer
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 LEASE_S = 60.0
 EACH = 500
-NODES = (1, 10, 100, 1_000)
 
 
 class Takes(Protocol):
@@ -85,28 +84,6 @@ async def measure(rounds: int) -> dict[str, dict[str, float]]:
         }
         for name, taken in times.items()
     }
-
-
-async def by_nodes(rounds: int) -> dict[str, float]:
-    """Return what one more that waits, and leaves again, costs a leader, by its nodes."""
-    found = {}
-    for count in NODES:
-        with ValkeyServer() as server:
-            async with started_replicas(server.url, 1, LEASE_S) as (one,):
-                for number in range(count):
-                    one.node(1, f"gpu{number}")
-                for _ in range(count):
-                    one.arrive()
-                taken = []
-                for number in range(rounds):
-                    made: list[Event] = []
-                    for name in range(EACH):
-                        one_id = f"{number}-{name}"
-                        made += [Arrived(one_id, MODEL), Cancelled(one_id)]
-                    taken.append(timed(one.replica, made))
-                    await asyncio.sleep(0)
-                found[str(count)] = min(taken)
-    return found
 
 
 def _ignore(_: Action) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
+from bench.output import table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from rich.table import Table
 
 
 def quantile(values: Sequence[float], part: float) -> float:
@@ -16,44 +18,20 @@ def quantile(values: Sequence[float], part: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * part))]
 
 
-def _table(title: str, *headings: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    for number, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if number else "left", no_wrap=True)
-    return table
-
-
 def posts(found: Mapping[str, Mapping[str, float]]) -> Table:
-    table = _table("Arrive + route + finish, the coordinator alone", "", "best, µs", "ratio")
+    shown = table("Arrive + route + finish, the coordinator alone", "", "best, µs", "ratio")
     for name, one in found.items():
-        table.add_row(name, f"{one['best_us']:.1f}", f"{one['ratio']:.1f}")
-    return table
-
-
-def by_nodes(found: Mapping[str, float]) -> Table:
-    title = "One more that waits, and leaves again, at a leader"
-    table = _table(title, "nodes", "best, µs")
-    for count, taken_us in found.items():
-        table.add_row(f"{int(count):,}", f"{taken_us:.0f}")
-    return table
-
-
-def grants(found: Mapping[str, Mapping[str, float]]) -> Table:
-    title = "From Finished at one replica to Route at another (target: p50 < 2 ms, p99 < 10 ms)"
-    table = _table(title, "", "p50, ms", "p99, ms", "best round's p50", "best round's p99")
-    for name, one in found.items():
-        keys = ("p50_ms", "p99_ms", "best_p50_ms", "best_p99_ms")
-        table.add_row(name, *(f"{one[key]:.2f}" for key in keys))
-    return table
+        shown.add_row(name, f"{one['best_us']:.1f}", f"{one['ratio']:.1f}")
+    return shown
 
 
 def store(found: Mapping[str, Mapping[str, float]]) -> Table:
-    table = _table(
+    shown = table(
         "What one request asks of the store", "", "granted at once", "commands", "XADD", "XREAD",
         "scripts", "bytes in", "bytes out", "the store's CPU, µs", "all replicas', µs",
     )  # fmt: skip
     for name, one in found.items():
-        table.add_row(
+        shown.add_row(
             name,
             f"{one['granted_at_once']:.0%}",
             *(f"{one[key]:.2f}" for key in
@@ -61,37 +39,37 @@ def store(found: Mapping[str, Mapping[str, float]]) -> Table:
             *(f"{one[key]:.0f}" for key in
               ("bytes_in", "bytes_out", "cpu_us", "all_replicas_cpu_us")),
         )  # fmt: skip
-    return table
+    return shown
 
 
 def failover(found: Mapping[str, Sequence[float]]) -> Table:
     title = "Time without grants when the leader goes, in leases (target: under 2)"
-    table = _table(title, "", "median", "worst", "rounds")
+    shown = table(title, "", "median", "worst", "rounds")
     for name, taken in found.items():
         worst = f"{max(taken):.2f}"
-        table.add_row(name, f"{quantile(taken, 0.5):.2f}", worst, str(len(taken)))
-    return table
+        shown.add_row(name, f"{quantile(taken, 0.5):.2f}", worst, str(len(taken)))
+    return shown
 
 
 def depth(found: Sequence[Mapping[str, Any]]) -> Table:
-    title = "Tickets waiting over two replicas, a third leads"
-    table = _table(
+    title = "From Finished to the next Route, tickets waiting over two replicas, a third leads"
+    shown = table(
         title, "waiting", "grant p50, ms", "p99, ms", "leader CPU, µs a grant", "idle, % of a core",
         "a new leader after, s",
     )  # fmt: skip
     for one in found:
-        table.add_row(
+        shown.add_row(
             f"{one['depth']:,}",
             *(f"{one[key]:.2f}" for key in ("p50_ms", "p99_ms")),
             f"{1e6 * one['leader_cpu_s']:.0f}",
             f"{100 * one['leader_idle_cpu']:.1f}",
             f"{one['takeover_s']:.2f}",
         )
-    return table
+    return shown
 
 
 def throughput(found: Mapping[str, Any]) -> Table:
-    table = _table(
+    shown = table(
         "Chat calls through real gateways, 32 clients, all gateways on one core", "", "calls/s",
         "ratio", "per CPU s", "ratio", "store commands", "queued: calls/s", "ratio", "per CPU s",
         "store commands", "at 200/s: p50, ms", "p99",
@@ -107,5 +85,5 @@ def throughput(found: Mapping[str, Any]) -> Table:
             cells += [f"{quantile(asked, 0.5):.2f}"]
         if steady:
             cells += [f"{steady['p50_ms']:.2f}", f"{steady['p99_ms']:.2f}"]
-        table.add_row(name, *cells)
-    return table
+        shown.add_row(name, *cells)
+    return shown
