@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +57,6 @@ class Arrival:
     prompt: list[int]
     output: int
     priority: Priority = Priority.LOW
-    user: str = ""
 
 
 @dataclass
@@ -66,7 +65,6 @@ class Result:
 
     id: str
     priority: str
-    user: str
     prompt: int
     output: int
     at_s: float
@@ -88,11 +86,6 @@ class Options:
     """Whether the next step is prepared while one runs (`use_async_batching`)."""
     requests_max: int = 256
     """Requests that run at once."""
-    fairness: str = "fifo"
-    draws: list[tuple[str, int]] = field(default_factory=list)
-    """Filled with the user and size of each request, in the order of drawing."""
-    leaving: dict[str, float] = field(default_factory=dict)
-    """After how many seconds the client of a request leaves."""
 
 
 def make_model(size: str) -> Any:
@@ -207,24 +200,15 @@ class QueuedEngine:
         self.engine = BatchingEngine(
             model,
             capacity=None,
-            fairness=options.fairness,  # type: ignore[arg-type]
             batching=batching(options),
             generation=GenerationConfig(do_sample=False),
         )
         self.manager = self.engine.manager
-        draw = self.engine.queue.get_requests
-
-        def logged(*arguments: Any) -> list[Request]:
-            requests = draw(*arguments)
-            options.draws += [(request.user, request.memory_bytes or 0) for request in requests]
-            return requests
-
-        self.engine.queue.get_requests = logged  # type: ignore[assignment, method-assign]
 
     async def run(self, arrival: Arrival) -> Any:
         """Run one request to its end; return its output."""
         outputs: asyncio.Queue[Any] = asyncio.Queue()
-        request = Request(arrival.id, arrival.prompt, arrival.output, user=arrival.user)
+        request = Request(arrival.id, arrival.prompt, arrival.output)
         end = self.engine._submit(
             request, arrival.priority, outputs.put_nowait, lambda: None, stream=False
         )
@@ -253,7 +237,7 @@ def run(
     step_s = _timed(engine.manager.batch_processor.scheduler)
     engine.manager.start()
     try:
-        results = asyncio.run(_run(engine, arrivals, limit_s, options.leaving))
+        results = asyncio.run(_run(engine, arrivals, limit_s))
         used = engine.used_blocks() if engine.manager.batch_processor is not None else -1
     finally:
         engine.manager.stop(block=True, hard_stop=True, timeout=30)
@@ -291,16 +275,13 @@ def _timed(scheduler: Any) -> list[float]:
     return step_s
 
 
-async def _run(
-    engine: Any, arrivals: Sequence[Arrival], limit_s: float, leaving: dict[str, float]
-) -> list[Result]:
+async def _run(engine: Any, arrivals: Sequence[Arrival], limit_s: float) -> list[Result]:
     begin_s = time.perf_counter()
 
     async def one(arrival: Arrival) -> Result:
         result = Result(
             arrival.id,
             arrival.priority.name.lower(),
-            arrival.user,
             len(arrival.prompt),
             arrival.output,
             arrival.at_s,
@@ -308,7 +289,7 @@ async def _run(
         await asyncio.sleep(max(0.0, begin_s + arrival.at_s - time.perf_counter()))
         sent_s = time.perf_counter()
         try:
-            output = await asyncio.wait_for(engine.run(arrival), leaving.get(arrival.id, limit_s))
+            output = await asyncio.wait_for(engine.run(arrival), limit_s)
         except Exception as error:
             result.error = f"{type(error).__name__}: {error}"
             return result
@@ -318,9 +299,4 @@ async def _run(
             result.first_s = output.timestamps[0] - sent_s
         return result
 
-    results = await asyncio.gather(*(one(arrival) for arrival in arrivals))
-    for _ in range(100):  # the engine hears of cancellations between two steps
-        if not leaving or not engine.used_blocks():
-            break
-        await asyncio.sleep(0.05)
-    return results
+    return await asyncio.gather(*(one(arrival) for arrival in arrivals))
