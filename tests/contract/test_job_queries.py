@@ -59,8 +59,8 @@ def plans(store: JobStore, ask: Callable[[JobStore], Any]) -> list[str]:
         ("jobs_in_turn", lambda store: store.claim("letter", "w", LEASE_S, owner="a")),
         ("jobs_in_turn", lambda store: store.first_params("letter", "a")),
         ("jobs_listed", lambda store: store.depths()),  # status = 'queued' only
-        ("jobs_same", lambda store: store.add([letter(1)])),
-        ("jobs_same_key", lambda store: store.add([letter(1, idempotency_key="k")])),
+        ("jobs_same", lambda store: store.add([letter(1)] * 2)),
+        ("jobs_same_key", lambda store: store.add([letter(1, idempotency_key="k")] * 2)),
         ("jobs_listed", lambda store: store.add([letter(2)], 10)),  # queued, no lines
         ("jobs_held", lambda store: store.heartbeat("w", LEASE_S)),
         ("jobs_listed", lambda store: store.recover(Recovery())),  # status = 'running' only

@@ -32,7 +32,7 @@ from forebay.jobs.job import (
 )
 from forebay.jobs.store.change_bus import STAGE_CHARS_MAX, ChangeBus
 from forebay.jobs.store.claiming import claim, owners_in_turn
-from forebay.jobs.store.insert import CHUNK, DROPPED, add, depth, lock_depths
+from forebay.jobs.store.insert import DROPPED, add, depth, find_same, fingerprint, lock_depths
 from forebay.jobs.store.recovery import fail_queue, first_params, recover
 from forebay.jobs.store.rows import (
     COLUMNS,
@@ -41,7 +41,6 @@ from forebay.jobs.store.rows import (
     owner_depths,
     queue_depths,
     to_job,
-    twin_of,
 )
 from forebay.jobs.store.schema import QUEUED, RUNNING, jobs
 from forebay.jobs.store.served import is_served, note_served
@@ -58,6 +57,8 @@ if TYPE_CHECKING:
 
 LIST_MAX = 1001
 """A page of 1,000, and one that says whether there are more."""
+CANCELLED_MAX = 500
+"""Jobs of revoked keys that are cancelled in one transaction."""
 
 
 class JobStore:
@@ -261,7 +262,7 @@ class JobStore:
             select(jobs.c.id)
             .where(QUEUED, jobs.c.owner.in_(owners))
             .order_by(jobs.c.id)
-            .limit(CHUNK)
+            .limit(CANCELLED_MAX)
             .with_for_update(skip_locked=True)
         )
         values = {"status": "cancelled", "error": KEY_REVOKED, "error_code": "cancelled"}
@@ -441,9 +442,10 @@ def _refused_retry(
         return Retried(job)
     if job.error_code == "job_queue_full" and job.params == DROPPED:
         return Retried(job, dropped=True)
-    twin = twin_of(connection, job)
-    if twin is not None:
-        return Retried(job, twin=twin)
+    mark = fingerprint(NewJob(job.task_type, job.params, job.job_id, owner=job.owner))
+    same = find_same(connection, job.owner, mark, job.idempotency_key)
+    if same is not None:
+        return Retried(job, twin=same.id)
     lock_depths(connection, {job.task_type})
     full = depth(connection, job.task_type, depth_max, owners).refusal(job.owner, owners)
     return Retried(job, full=full) if full else None

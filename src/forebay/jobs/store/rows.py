@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import func, select, update
 
-from forebay.jobs.job import NewJob, Status, StoredJob
-from forebay.jobs.store.insert import fingerprint
-from forebay.jobs.store.schema import QUEUED, UNENDED, batches, jobs
+from forebay.jobs.job import Status, StoredJob
+from forebay.jobs.store.schema import QUEUED, batches, jobs
 from forebay.storage.database import defer
 
 if TYPE_CHECKING:
@@ -44,16 +43,6 @@ def owner_depths(connection: Connection) -> dict[tuple[str, str], int]:
     whose = (jobs.c.queue, jobs.c.owner)
     wanted = select(*whose, func.count()).where(QUEUED).group_by(*whose)
     return {(row[0], row[1]): int(row[2]) for row in connection.execute(wanted)}
-
-
-def twin_of(connection: Connection, job: StoredJob) -> int | None:
-    """Return the id of the same job, queued or running already."""
-    new = NewJob(job.task_type, job.params, job.job_id, owner=job.owner)
-    same = jobs.c.fingerprint == fingerprint(new)
-    if job.idempotency_key is not None:
-        same |= (jobs.c.owner == job.owner) & (jobs.c.idempotency_key == job.idempotency_key)
-    found = connection.execute(select(jobs.c.id).where(UNENDED, same).limit(1))
-    return found.scalar_one_or_none()
 
 
 class _Ended:
