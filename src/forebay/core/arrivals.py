@@ -27,7 +27,6 @@ from forebay.core.actions import NO_ROOM, RETURNABLE, Reject, Wait
 from forebay.core.charging import expected_tokens
 from forebay.core.dispatch import fill_open
 from forebay.core.gates import may_be_held
-from forebay.core.lanes import is_known, listing, waiting_in
 from forebay.core.nodes import would_open
 from forebay.core.placement import GAIN_S, Start, choose, usable
 from forebay.core.rates import LAST, charge_claim, is_full, owed_up_to
@@ -248,7 +247,7 @@ def refuse(
         book.tally.rejected[code] += 1  # a job that gets no slot is still queued
     if wait_s is None and lane is not None:
         wait_s = outlook.come_again_s(book, arrival, lane)
-    if lane is not None and not is_known(lane):
+    if lane is not None and not lane.listed:
         book.cluster.forget_if_unused(lane)
     words = words or (_why_no_node(book, lane) if code == "no_node" else REASONS[code])
     if code in RETURNABLE:
@@ -290,7 +289,7 @@ def _lane_worth_waiting_for(book: Book, arrival: Arrived, lane: Lane | None) -> 
     if code is not None:
         refuse(book, arrival, code, lane)
         return None
-    if lane is None or not is_known(lane):
+    if lane is None or not lane.listed:
         return book.cluster.unlisted_lane(arrival.model, arrival.family)
     return lane
 
@@ -299,7 +298,7 @@ def _unroutable(book: Book, arrival: Arrived, lane: Lane | None) -> RejectCode |
     """Say why waiting for a node that is up would be of no use, or may not be."""
     if book.stopping:
         return "shutting_down"
-    known = lane is not None and is_known(lane)
+    known = lane is not None and bool(lane.listed)
     if known and (arrival.job or (lane is not None and lane.is_up)):
         return None
     reason = book.cluster.outlook(lane, book.now_s)
@@ -313,13 +312,13 @@ def _unroutable(book: Book, arrival: Arrived, lane: Lane | None) -> RejectCode |
 def unknown(book: Book, model: str) -> RejectCode:
     """Say what is wrong with a model that no node has in the family asked for."""
     lanes = book.cluster.lanes.values()
-    known = any(lane.model == model and is_known(lane) for lane in lanes)
+    known = any(lane.model == model and bool(lane.listed) for lane in lanes)
     return "route_not_supported" if known else "model_not_found"
 
 
 def _why_no_node(book: Book, lane: Lane | None) -> str:
     """Name the nodes that were never heard of: most likely their address is wrong."""
-    nodes = chain(listing(lane) if lane is not None else (), book.cluster.unreported)
+    nodes = chain(lane.listed.values() if lane is not None else (), book.cluster.unreported)
     silent = ", ".join(dict.fromkeys(node.name for node in nodes if node.is_new))
     return f"{REASONS['no_node']}; no answer yet from: {silent}" if silent else REASONS["no_node"]
 
@@ -445,7 +444,7 @@ def _strands_too_many(book: Book) -> bool:
     if book.bounds.waiting < half:
         return False
     lanes = book.cluster.lanes.values()
-    stranded = sum(waiting_in(lane) for lane in lanes if not lane.is_up)
+    stranded = sum(lane.waiting for lane in lanes if not lane.is_up)
     return stranded >= half and any(lane.is_up for lane in lanes)
 
 

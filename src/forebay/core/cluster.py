@@ -9,7 +9,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from forebay.core import memory, nodes, retries
-from forebay.core.lanes import count_slots, is_known, listing
 from forebay.core.records import Lane, Node
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ class Cluster:
             self.nodes[event.name] = node
         nodes.update(node, event, now_s)
         wanted = {(model, family) for model in node.models for family in node.families}
-        for lane in _lanes_of(node):
+        for lane in lanes_of(node):
             if (lane.model, lane.family) not in wanted:
                 self._detach(node, lane)
         for key in sorted(wanted):
@@ -69,7 +68,7 @@ class Cluster:
 
         A node that has not said what it has may have anything.
         """
-        hopes = chain(listing(lane) if lane is not None else (), self.unreported)
+        hopes = chain(lane.listed.values() if lane is not None else (), self.unreported)
         reasons = {nodes.outlook(node, now_s, self.options.offline_wait_s) for node in hopes}
         return next((reason for reason in OUTLOOKS if reason in reasons), None)
 
@@ -100,7 +99,7 @@ class Cluster:
         node = self.nodes.pop(name, None)
         if node is None:
             return None
-        for lane in _lanes_of(node):
+        for lane in lanes_of(node):
             self._detach(node, lane)
         node.removed = True
         node.broken_off.clear()
@@ -136,7 +135,7 @@ class Cluster:
 
         And to those who did not reach it before, and do now.
         """
-        for lane in _lanes_of(node):
+        for lane in lanes_of(node):
             for queue in lane.queues:
                 for excluded, entries in retries.excluded_from(queue.returned, node.name):
                     stuck = not any(
@@ -152,11 +151,6 @@ class Cluster:
         """Say whether the owner of an entry gets to a node."""
         return self.reaches is None or self.reaches(entry.id, node.name)
 
-    def recount(self, node: Node) -> None:
-        """Add up the lanes' slots again after one node's changed."""
-        for lane in _lanes_of(node):
-            count_slots(lane)
-
     def note_affinity(self, affinity: str, node: Node) -> None:
         """Remember where an affinity was served last, forgetting the oldest."""
         known = self._affinities
@@ -171,7 +165,7 @@ class Cluster:
 
     def forget_if_unused(self, lane: Lane) -> None:
         """Drop a lane that no node lists, once nothing is left in it."""
-        if not is_known(lane) and not lane.unfinished:
+        if not lane.listed and not lane.unfinished:
             self.lanes.pop((lane.model, lane.family), None)
 
     def _new_node(self, name: str) -> Node:
@@ -187,23 +181,34 @@ class Cluster:
         return lane
 
     def _attach(self, node: Node, lane: Lane, *, serves: bool) -> None:
-        here, there = (lane.nodes, lane.resting) if serves else (lane.resting, lane.nodes)
-        there.pop(node.name, None)
-        here[node.name] = node
+        lane.listed[node.name] = node
+        if serves:
+            lane.nodes[node.name] = node
+        else:
+            lane.nodes.pop(node.name, None)
         node.lanes.setdefault(lane.model, {})[lane.family] = lane
         lane.is_unlisted = False
-        count_slots(lane)
+        recount([lane])
 
     def _detach(self, node: Node, lane: Lane) -> None:
         lane.nodes.pop(node.name, None)
         lane.speeds.pop(node.name, None)
-        lane.resting.pop(node.name, None)
+        lane.listed.pop(node.name, None)
         node.lanes[lane.model].pop(lane.family, None)
-        count_slots(lane)
+        recount([lane])
         for queue in lane.queues:
             node.shares.offsets.pop(queue, None)
         self.forget_if_unused(lane)
 
 
-def _lanes_of(node: Node) -> list[Lane]:
+def recount(lanes: list[Lane]) -> None:
+    """Add up the slots of lanes again, after a node's changed."""
+    for lane in lanes:
+        online = [node for node in lane.listed.values() if node.state == "online"]
+        lane.slots = sum([node.slots for node in online])
+        lane.is_up = bool(online)
+
+
+def lanes_of(node: Node) -> list[Lane]:
+    """Return all lanes that a node serves, or may again."""
     return [lane for lanes in node.lanes.values() for lane in lanes.values()]

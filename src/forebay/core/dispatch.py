@@ -116,7 +116,7 @@ def pick(book: Book, node: Node) -> Entry | None:
         if not waiting:
             continue
         queue = next(iter(waiting))
-        if len(waiting) == 1 and not queue.returned.count and not node.strikes:  # mostly
+        if len(waiting) == 1 and not queue.returned and not node.strikes:  # mostly
             if node.name in queue.lane.nodes:
                 return best(queue)
         elif queues := _queues_for(book, node, rank):

@@ -167,7 +167,7 @@ def best_of_others(queue: WaitQueue, users: frozenset[str]) -> Entry | None:
 
 def next_for(queue: WaitQueue, node: Node, but: frozenset[str] = NOWHERE) -> Entry | None:
     """Return the entry of others than some users that is next on a node, or None."""
-    first = retries.first_for(queue.returned, node.name, but) if queue.returned.count else None
+    first = retries.first_for(queue.returned, node.name, but) if queue.returned else None
     return first or (best_of_others(queue, but) if but else best(queue))
 
 
@@ -280,7 +280,7 @@ def charge_elsewhere(user: User, queue: WaitQueue, node: Node, amount: float) ->
     for other, account in user.accounts.items():
         if other is not queue and other.rank == queue.rank and node.name in other.lane.nodes:
             correct(other, account, amount)
-        elif not (other.lane.nodes or other.lane.resting) and not other.lane.unfinished:
+        elif not other.lane.listed and not other.lane.unfinished:
             gone.append(other)
     for other in gone:  # its lane is no more
         del user.accounts[other]

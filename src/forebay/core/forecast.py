@@ -36,7 +36,6 @@ from bisect import bisect_right
 from math import floor, frexp
 from typing import TYPE_CHECKING, Final
 
-from forebay.core.lanes import is_known, listing
 from forebay.core.positions import Place
 from forebay.core.records import NEVER_S, Estimate
 from forebay.core.service_times import Recent, size_of
@@ -76,11 +75,6 @@ TINY: Final = 1e-9
 
 class Line:
     """What is known of one queue: what waits there, how fast it moves, how waits turned out."""
-
-    __slots__ = (
-        "_clock", "_errors", "_marks", "_ratios", "_slots", "_times", "at_s", "before_s",
-        "busy_s", "expected_s", "longest_s", "owed", "sizes", "travel", "waits", "work_s",
-    )  # fmt: skip
 
     def __init__(self) -> None:
         self.owed: dict[Account, float] = {}  # the cost of what each user has waiting
@@ -275,7 +269,7 @@ class Forecast:
         """Give up the lanes that no node lists."""
         self._lines = {
             one: line for one, line in self._lines.items()
-            if is_known(one.lane) or one.lane.unfinished
+            if one.lane.listed or one.lane.unfinished
         }  # fmt: skip
         self._sweep_at = 2 * len(self._lines) + SWEEP_SLACK
 
@@ -343,7 +337,7 @@ def _longest_s(line: Line, queue: WaitQueue, account: Account | None, now_s: flo
 def _until_loaded(lane: Lane, ahead: int, now_s: float) -> Estimate | None:
     """Return the wait where a node is loading: until it is ready, then those ahead."""
     at_s, slots = NEVER_S, 1
-    for node in listing(lane):
+    for node in lane.listed.values():
         if node.ready_at_s is not None and node.ready_at_s < at_s:
             at_s, slots = node.ready_at_s, max(1, node.slots)
     if at_s == NEVER_S:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from forebay.core.lanes import waiting_in
 from forebay.core.records import Load
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ def victim(node: Node) -> str:
     if len(loaded) == 1:
         return next(iter(loaded))
     busy = set(node.leases.values())
-    wanted = {one: sum(waiting_in(lane) for lane in lanes_of(node, one)) for one in loaded}
+    wanted = {one: sum(lane.waiting for lane in lanes_of(node, one)) for one in loaded}
     return min(loaded, key=lambda one: (wanted[one], one in busy, loaded[one]))
 
 

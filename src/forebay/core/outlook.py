@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from forebay.core import positions
 from forebay.core.dispatch import earliest_s
-from forebay.core.lanes import waiting_in
 from forebay.core.records import Estimate
 
 if TYPE_CHECKING:
@@ -102,7 +101,7 @@ def beyond_the_limit_s(book: Book, arrival: Arrived, lane: Lane) -> float | None
     limit_s = TOO_LONG * book.options.wait_s_max
     if arrival.patient or not book.options.refuses_long_lines or not 0.0 < limit_s < inf:
         return None
-    served_s = waiting_in(lane) * (lane.times.mean_s() or 0.0) / (lane.slots or 1)
+    served_s = lane.waiting * (lane.times.mean_s() or 0.0) / (lane.slots or 1)
     if served_s * SURE_OFF < limit_s or book.forecast.measured(lane) < MEASURED_MIN:
         return None  # mostly, so that nothing more is asked of a short line
     queue = lane.queues[book.rank_of(arrival)]

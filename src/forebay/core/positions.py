@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from forebay.core import retries
 from forebay.core.fairness import lives_in, standing
-from forebay.core.lanes import waiting_above
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,7 +82,7 @@ def exact_place(entry: Entry, owed: dict[Account, float], options: Options, newe
         own = owed[account] * older / account.live
     tag = account.counter + own / account.weight
     if queue.waiting <= EXACT_MAX:
-        ahead = queue.returned.count + in_turn(queue).index(entry)
+        ahead = retries.count(queue.returned) + in_turn(queue).index(entry)
     elif options.fairness == "fifo":
         ahead = _by_age(entry, queue.heap[0][1], newest, queue.waiting)
     else:
@@ -103,7 +102,7 @@ def parked_place(
     if entry.goes_first:
         before = retries.ahead_of(line.returned, entry)
     elif not youngest and line.waiting <= EXACT_MAX:
-        before = line.returned.count + in_turn(line).index(entry)
+        before = retries.count(line.returned) + in_turn(line).index(entry)
     ahead = entry.queue.waiting + before
     return before, Place(ahead + _ahead_in_other_classes(entry.queue, ahead, options))
 
@@ -130,10 +129,10 @@ def _place(
     ahead, tag, own, account = mine
     if options.fairness == "fifo":
         here = account.live if account is not None else 0
-        ahead += queue.waiting - queue.returned.count - here
+        ahead += queue.waiting - retries.count(queue.returned) - here
     elif queue.backlogged > 1 or not ahead:
         ahead += _others_ahead(queue, owed, account, tag, users_max)
-    ahead += queue.returned.count
+    ahead += retries.count(queue.returned)
     if queue.rank or options.class_order != "strict":
         ahead += _ahead_in_other_classes(queue, ahead, options)
     return Place(ahead, tag - queue.clock, own, account)
@@ -221,7 +220,7 @@ def _passed(distance: float, live: int, each: float) -> int:
 
 
 def _ahead_in_other_classes(queue: WaitQueue, own: int, options: Options) -> int:
-    ahead = waiting_above(queue)
+    ahead = sum([other.waiting for other in queue.lane.queues[: queue.rank]])
     if options.class_order == "strict" or queue.rank == len(options.priorities):
         return ahead
     # Weighted: until its own turn each other class gets its share of turns.

@@ -416,7 +416,7 @@ def next_parked(rate: KeyRate) -> Entry | None:
 
 def _head_of(line: ParkedLine) -> Entry | None:
     """Return who of a line is put back next: the oldest whose turn it was, else one at a time."""
-    passed_over = [group[0] for group in line.returned.groups.values()]
+    passed_over = [group[0] for group in line.returned.values()]
     if passed_over:
         return min(passed_over, key=place_of)
     return None if line.offer is not None else fairness.best(line)

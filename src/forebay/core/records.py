@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from forebay.core.states import State
 
 SlotsPhase: TypeAlias = Literal["search", "hold", "higher", "lower"]
+FirstInLine: TypeAlias = "dict[frozenset[str], list[Entry]]"
+"""What goes before all others of a queue, oldest first, by the nodes that it is kept off."""
 NEVER_S: Final = float("inf")
 NOWHERE: Final[frozenset[str]] = frozenset()
 BROKEN_OFF_MAX: Final = 256  # no node has more slots
@@ -63,16 +65,6 @@ class Account:
         self.push = 0  # the number of its current item in the queue's heap; older ones are stale
 
 
-class FirstInLine:
-    """The entries of a queue that go before all others, by the nodes that they are kept off."""
-
-    __slots__ = ("count", "groups")
-
-    def __init__(self) -> None:
-        self.groups: dict[frozenset[str], list[Entry]] = {}  # nodes kept off -> entries by seq
-        self.count = 0
-
-
 class FairQueue:
     """Accounts that take turns: a heap of them by counter, each with its entries."""
 
@@ -110,7 +102,7 @@ class WaitQueue(FairQueue):
         self.lane = lane
         self.rank = rank
         self.waiting = 0  # live entries, returned ones included
-        self.returned = FirstInLine()
+        self.returned: FirstInLine = {}
         self.running = 0
         self.unserved_since_s = 0.0  # when it became non-empty, or was last served
 
@@ -134,8 +126,8 @@ class Lane:
     def __init__(self, model: str, family: str, ranks: int, burst: float) -> None:
         self.model = model
         self.family = family
-        self.nodes: dict[str, Node] = {}  # all that can serve the model when they are online
-        self.resting: dict[str, Node] = {}  # that list it, but may not be sent anything just now
+        self.listed: dict[str, Node] = {}  # all that have the model, whatever their state
+        self.nodes: dict[str, Node] = {}  # those that may be sent it while they are online
         self.queues = [WaitQueue(self, rank, burst) for rank in range(ranks)]
         self.running: dict[str, Entry] = {}
         self.parked = 0  # live requests that wait for their key's rate, in no queue
@@ -148,6 +140,11 @@ class Lane:
         self.prefill = PrefillTime()
         self.work = Work()
         self.speeds: dict[str, Speed] = {}  # of the nodes that were measured
+
+    @property
+    def waiting(self) -> int:
+        """How many live requests wait here; the last queue, of jobs, is left out."""
+        return self.parked + sum([queue.waiting for queue in self.queues[:-1]])
 
 
 class Estimate(NamedTuple):
@@ -224,15 +221,6 @@ class Shares:
 
 class Node:
     """One backend server."""
-
-    __slots__ = (
-        "away_since_s", "broken_off", "families", "gpu_load", "held", "holds_all", "idle",
-        "idle_at_s", "idle_for_s", "is_new", "lanes", "leases", "left_at_s", "lent", "limit",
-        "limit_kept", "load_is_told", "load_s", "loaded", "loaded_max", "loads", "loads_measured",
-        "models", "name", "on_trial", "prefixes", "ready_at_s", "removed", "rest_until_s", "room",
-        "seq", "shares", "slots", "state", "strikes", "swap_rank", "swap_target", "swap_victim",
-        "used_at", "wake_s",
-    )  # fmt: skip
 
     def __init__(self, name: str, seq: int, ranks: int) -> None:
         self.name = name
@@ -317,11 +305,6 @@ class KeyRate:
 
 class Claim:
     """What one entry takes of its key's rate."""
-
-    __slots__ = (
-        "charged", "gated", "held", "line", "parked", "parked_s", "rank", "rate", "taken", "tokens",
-        "was_parked",
-    )  # fmt: skip
 
     def __init__(self, rate: KeyRate, tokens: float, gated: bool) -> None:
         self.rate = rate

@@ -22,26 +22,24 @@ _by_seq = attrgetter("seq")
 
 def add(returned: FirstInLine, entry: Entry) -> None:
     """Put an entry at its place among those kept off the same nodes."""
-    insort(returned.groups.setdefault(entry.excluded, []), entry, key=_by_seq)
-    returned.count += 1
+    insort(returned.setdefault(entry.excluded, []), entry, key=_by_seq)
 
 
 def remove(returned: FirstInLine, entry: Entry) -> None:
     """Take an entry out; it must be there."""
-    group = returned.groups[entry.excluded]
+    group = returned[entry.excluded]
     place = bisect_left(group, entry.seq, key=_by_seq)
     while group[place] is not entry:  # two taken over from different cores may have one place
         place += 1
     del group[place]
     if not group:
-        del returned.groups[entry.excluded]
-    returned.count -= 1
+        del returned[entry.excluded]
 
 
 def first_for(returned: FirstInLine, node: str, but: frozenset[str] = NOWHERE) -> Entry | None:
     """Return the oldest that a node may have, of others than some users."""
     first: Entry | None = None
-    for excluded, group in returned.groups.items():
+    for excluded, group in returned.items():
         if node in excluded:
             continue
         head = next((one for one in group if one.user.name not in but), None)
@@ -50,14 +48,19 @@ def first_for(returned: FirstInLine, node: str, but: frozenset[str] = NOWHERE) -
     return first
 
 
+def count(returned: FirstInLine) -> int:
+    """Count all of them."""
+    return sum([len(group) for group in returned.values()])
+
+
 def ahead_of(returned: FirstInLine, entry: Entry) -> int:
     """Count those that are older than one of them."""
-    return sum(bisect_left(group, entry.seq, key=_by_seq) for group in returned.groups.values())
+    return sum(bisect_left(group, entry.seq, key=_by_seq) for group in returned.values())
 
 
 def excluded_from(returned: FirstInLine, node: str) -> list[tuple[frozenset[str], list[Entry]]]:
     """Return those that are kept off a node, by all that they are kept off."""
-    return [(nodes, [*group]) for nodes, group in returned.groups.items() if node in nodes]
+    return [(nodes, [*group]) for nodes, group in returned.items() if node in nodes]
 
 
 def readmit(returned: FirstInLine, entry: Entry, node: str) -> None:

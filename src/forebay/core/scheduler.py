@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from forebay.core import arrivals, events, memory, slots
 from forebay.core.actions import Abort, Reject, SlotsChanged
+from forebay.core.cluster import lanes_of, recount
 from forebay.core.dispatch import end_holds, fill, fill_open, fill_stale, release_holds
 from forebay.core.nodes import BROKEN_OFF_S, NOTICE_S, add_strike, has_room, is_excused
 from forebay.core.options import Options
@@ -394,7 +395,7 @@ def _lower_slots(book: Book, node: Node) -> bool:
         _tell_slots(book, node, node.limit)
     elif node.slots > 1:
         node.slots -= 1
-        book.cluster.recount(node)
+        recount(lanes_of(node))
     return asked
 
 
@@ -410,7 +411,7 @@ def _tell_slots(book: Book, node: Node, limit: Limit) -> None:
     """Go by the number that was found; the node is to be filled after it."""
     if limit.slots != node.slots:
         node.slots = limit.slots
-        book.cluster.recount(node)
+        recount(lanes_of(node))
         if not has_room(node):
             book.cluster.open.pop(node.name, None)
         book.actions.append(SlotsChanged(node.name, limit.slots, limit.reason, limit.is_trial))

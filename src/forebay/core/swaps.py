@@ -54,6 +54,8 @@ class Rival(NamedTuple):
     place: int
     """Of its class among those that wait here, 0 first."""
     warm_elsewhere: bool
+    left_s: float
+    """When its model left the memory; 0 where it never was there."""
     before: int
     """How many models come before it in turn."""
     before_s: float
@@ -159,7 +161,7 @@ def _last_call_s(node: Node, outgoing: Resident, rival: Rival, head: Entry, now_
 def in_turn(node: Node, classes: list[list[WaitQueue]]) -> list[Rival]:
     """Return the queues whose model is not in memory, the next in turn first."""
     cold = [
-        (place, is_warm_elsewhere(queue, node), left_s(node, queue), queue)
+        (place, is_warm_elsewhere(queue, node), node.left_at_s.get(queue.lane.model, 0.0), queue)
         for place, queues in enumerate(classes)
         for queue in queues
         if not memory.is_warm(node, queue.lane.model)
@@ -168,12 +170,12 @@ def in_turn(node: Node, classes: list[list[WaitQueue]]) -> list[Rival]:
     rivals: list[Rival] = []
     before: dict[str, tuple[int, float]] = {}  # several classes and families may want one model
     taken_s = 0.0
-    for place, elsewhere, _, queue in cold:
+    for place, elsewhere, left_s, queue in cold:
         model = queue.lane.model
         if model not in before:
             before[model] = (len(before), taken_s)
             taken_s += node.load_s + memory.usual_service_s(node, model)
-        rivals.append(Rival(queue, place, elsewhere, *before[model]))
+        rivals.append(Rival(queue, place, elsewhere, left_s, *before[model]))
     return rivals
 
 
@@ -183,11 +185,6 @@ def _first_served_from_memory(node: Node, classes: list[list[WaitQueue]]) -> int
         if any(memory.is_warm(node, queue.lane.model) for queue in queues):
             return place
     return len(classes)
-
-
-def left_s(node: Node, queue: WaitQueue) -> float:
-    """Return when a queue's model left the memory; 0 where it never was there."""
-    return node.left_at_s.get(queue.lane.model, 0.0)
 
 
 def is_warm_elsewhere(queue: WaitQueue, node: Node) -> bool:
@@ -206,11 +203,11 @@ def earliest_s(
 
     `classes` as in `next_swap`; its own queue may be among them.
     """
-    model = queue.lane.model
+    model, left_s = queue.lane.model, node.left_at_s.get(queue.lane.model, 0.0)
     before = dict.fromkeys(
         rival.queue.lane.model
         for rival in in_turn(node, classes)
-        if (rival.queue.rank, left_s(node, rival.queue)) < (queue.rank, left_s(node, queue))
+        if (rival.queue.rank, rival.left_s) < (queue.rank, left_s)
     )
     wait_s = sum(
         node.load_s + memory.usual_service_s(node, other) for other in before if other != model

@@ -326,7 +326,7 @@ class Book:
         self.users.leave(entry.user)
         if entry.room is not None:
             self.rates.exit(entry, entry.room, self.now_s)
-        if not (lane.nodes or lane.resting):
+        if not lane.listed:
             self.cluster.forget_if_unused(lane)
 
     def expire(self, entries: Iterable[Entry]) -> None:

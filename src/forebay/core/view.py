@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from forebay.core.actions import Audit, Describe, Lease
 from forebay.core.arrivals import reason
-from forebay.core.lanes import waiting_in
 from forebay.core.outlook import outlook
 from forebay.core.positions import Place
 from forebay.core.records import Estimate
@@ -93,7 +92,7 @@ def snapshot(book: Book) -> Snapshot:
 
 
 def _lane_view(lane: Lane, book: Book) -> LaneView:
-    waiting = waiting_in(lane)
+    waiting = lane.waiting
     found: Estimate | None = None
     if waiting == lane.parked and any(name in book.cluster.open for name in lane.nodes):
         found = Estimate(0.0, 0.0, 0.0)  # a newcomer would start at once
