@@ -37,14 +37,7 @@ RETURNABLE: tuple[RejectCode, ...] = ("queue_full", "user_queue_full")
 ExpireCode: TypeAlias = Literal["queue_timeout", "no_node", "model_loading"]
 
 WaitReason: TypeAlias = Literal[
-    "busy",  # every slot that could serve it is taken
-    "turn",  # a slot is free, but it is held for a model swap or for those before it
-    "offline",  # no node that serves it is up
-    "loading",  # the nodes that serve it are not up, and one says that it is loading
-    "starting",  # a node that may serve it has never answered yet
-    "rate",  # its key is over its rate
-    "key",  # as many requests of its key run as may at once
-    "better_node",  # a slot is free, but another node will end it sooner
+    "busy", "turn", "offline", "loading", "starting", "rate", "key", "better_node"
 ]
 """Why a request waits: `busy`, every slot that could serve it is taken; `turn`, a slot is free, but
 held for a model swap or for those before it; `offline`, no node that serves it is up; `loading`,

@@ -34,20 +34,16 @@ class Cluster:
         self.options = options
         self.reaches = reaches  # whether the owner of a ticket gets to a node; None: everywhere
         self._ranks = len(options.priorities) + 1  # the last one is for jobs
-        self.nodes: dict[str, Node] = {}
+        self.nodes: dict[str, Node] = {}  # those that were removed, until their leases are back
         self.lanes: dict[tuple[str, str], Lane] = {}
         self._nodes_seen = 0
         self.open: dict[str, Node] = {}  # with a free slot that nothing waiting can use now
-        self._leaving: dict[str, Node] = {}  # removed, but not all leases are back
         self._affinities: dict[str, str] = {}  # affinity -> node, least recently used first
 
     def change(self, event: NodeChanged, now_s: float) -> Node:
         """Add a node or take over what is new about it."""
-        node = self.nodes.get(event.name)
-        if node is None:  # one that comes back soon still has its old leases
-            node = self._leaving.pop(event.name, None) or self._new_node(event.name)
-            node.removed = False
-            self.nodes[event.name] = node
+        node = self.find(event.name)
+        node.removed = False
         nodes.update(node, event, now_s)
         wanted = {(model, family) for model in node.models for family in node.families}
         for lane in lanes_of(node):
@@ -61,7 +57,8 @@ class Cluster:
     @property
     def unreported(self) -> list[Node]:
         """Return the nodes of which it is not known yet what they have: it may be anything."""
-        return [node for node in self.nodes.values() if not nodes.has_reported(node)]
+        known = [node for node in self.nodes.values() if not node.removed]
+        return [node for node in known if not nodes.has_reported(node)]
 
     def outlook(self, lane: Lane | None, now_s: float) -> WaitReason | None:
         """Say why one may wait where no node of a lane is up; None where that is of no use.
@@ -96,39 +93,33 @@ class Cluster:
 
     def remove(self, name: str) -> Node | None:
         """Take a node out; what runs there keeps its lease until it ends."""
-        node = self.nodes.pop(name, None)
-        if node is None:
+        node = self.nodes.get(name)
+        if node is None or node.removed:
             return None
         for lane in lanes_of(node):
             self._detach(node, lane)
         node.removed = True
         node.broken_off.clear()
         node.models = node.on_trial = ()
-        if node.leases or node.lent:
-            self._leaving[name] = node
         node.state = "offline"
-        self.open.pop(name, None)
+        self.close(node)
         return node
 
-    def known(self, name: str) -> Node | None:
-        """Return a node, or one that was removed and is not idle yet."""
-        return self.nodes.get(name) or self._leaving.get(name)
-
     def find(self, name: str) -> Node:
-        """Return a node that a lease is held on: one that is gone comes back to be forgotten."""
-        node = self.known(name)
+        """Return a node; one that is not known is as one that was removed."""
+        node = self.nodes.get(name)
         if node is None:
-            node = self._leaving[name] = self._new_node(name)
+            self._nodes_seen += 1
+            node = self.nodes[name] = Node(name, self._nodes_seen, self._ranks)
             node.removed = True
         return node
 
     def close(self, node: Node) -> None:
         """Let nothing go straight to a node; drop it if it was removed and is idle."""
-        if self.open.get(node.name) is node:  # it may have gone, and another come in its place
-            del self.open[node.name]
-        idle = node.removed and not node.leases and not node.lent
-        if idle and self._leaving.get(node.name) is node:
-            del self._leaving[node.name]
+        if self.nodes.get(node.name) is node:  # else it has gone, and another come in its place
+            self.open.pop(node.name, None)
+            if node.removed and not node.leases and not node.lent:
+                del self.nodes[node.name]
 
     def readmit(self, node: Node) -> None:
         """After a good probe, give the node back to retries that no other node can take.
@@ -167,10 +158,6 @@ class Cluster:
         """Drop a lane that no node lists, once nothing is left in it."""
         if not lane.listed and not lane.unfinished:
             self.lanes.pop((lane.model, lane.family), None)
-
-    def _new_node(self, name: str) -> Node:
-        self._nodes_seen += 1
-        return Node(name, self._nodes_seen, self._ranks)
 
     def lane(self, model: str, family: str) -> Lane:
         """Return a lane, new if there is none; one that no node lists is dropped when empty."""

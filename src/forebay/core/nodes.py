@@ -78,12 +78,6 @@ def has_room(node: Node) -> bool:
     return len(node.leases) + node.lent < node.slots
 
 
-def fits(node: Node, tokens: float) -> bool:
-    """Say whether its key-value cache has room for so much more, as far as it says."""
-    room = node.room
-    return room is None or tokens <= room.left_tokens or not (node.leases or node.lent)
-
-
 def outlook(node: Node, now_s: float, offline_wait_s: float) -> WaitReason | None:
     """Say why one may wait for it while it is not online; None where that is of no use."""
     if node.state == "loading":

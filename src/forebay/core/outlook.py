@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from forebay.core import positions
 from forebay.core.dispatch import earliest_s
 from forebay.core.records import Estimate
+from forebay.core.returns import identity_of
 
 if TYPE_CHECKING:
     from forebay.core.events import Arrived
@@ -62,7 +63,7 @@ def newcomer(book: Book, arrival: Arrived, queue: WaitQueue) -> Newcomer | None:
     estimate = book.forecast.when(queue, place, book.now_s)
     if estimate is None:
         return None
-    kept = book.kept_of(arrival) if book.returns.kept else None
+    kept = book.returns.find(identity_of(arrival, queue.rank), book.now_s)
     turn_s = inf if kept is None else max(0.0, kept.turn_s - book.now_s)
     return Newcomer(place.ahead, estimate.header_s, estimate.p50_s, turn_s)
 

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final
 from forebay.core import swaps
 from forebay.core.charging import expected_tokens
 from forebay.core.memory import is_warm, load_left_s
-from forebay.core.nodes import fits, has_room, idle_share, score
+from forebay.core.nodes import has_room, idle_share, score
 from forebay.core.records import Hold
 from forebay.core.service_times import TOKENS_MAX
 from forebay.core.speeds import Speed
@@ -227,7 +227,10 @@ def is_as_fast_as_any(node: Node) -> bool:
 
 def has_memory_for(node: Node, lane: Lane, arrival: Arrived, options: Options) -> bool:
     """Say whether a node that tells of its key-value cache has room for an arrival."""
-    return fits(node, expected_tokens(lane, arrival, options))
+    room = node.room
+    if room is None or not (node.leases or node.lent):
+        return True
+    return expected_tokens(lane, arrival, options) <= room.left_tokens
 
 
 def _best_x(lane: Lane) -> float:

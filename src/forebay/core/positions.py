@@ -182,12 +182,7 @@ def _own_in_turn(account: Account) -> list[Entry]:
 
 
 def _own_ahead(
-    queue: WaitQueue,
-    account: Account,
-    conversation: str,
-    cost: float,
-    exact_max: int,
-    joined: bool,
+    queue: WaitQueue, account: Account, conversation: str, cost: float, exact_max: int, joined: bool
 ) -> tuple[int, float]:
     """Return how many entries of its user go before a newcomer, and what they cost.
 

@@ -242,7 +242,7 @@ class Node:
         self.broken_off: deque[float] = deque(maxlen=BROKEN_OFF_MAX)  # cancelled here, and when
         self.strikes: dict[str, tuple[int, float]] = {}  # by user, and when; the latest last
         self.wake_s = NEVER_S  # when the core will look at it again by itself
-        self.removed = False
+        self.removed = False  # and kept only until all its leases are back
         self.used_at = 0  # the sequence number of the last dispatch: least recently used
         self.loaded: dict[str, float] | None = None  # model -> since when it can serve
         self.holds_all = True  # whether no model that it lists is out of memory

@@ -59,7 +59,6 @@ class Identity(NamedTuple):
 class Kept(NamedTuple):
     """What is kept of one request."""
 
-    who: Identity
     seq: int
     turn_s: float
     """When its turn was expected."""
@@ -83,9 +82,9 @@ class Returns:
         self.kept: OrderedDict[Identity, Kept] = OrderedDict()  # kept longest first
         self._held: dict[str, int] = {}  # how many are kept, by user
 
-    def find(self, who: Identity, now_s: float) -> Kept | None:
+    def find(self, who: Identity | None, now_s: float) -> Kept | None:
         """Return what is kept of a request."""
-        kept = self.kept.get(who)
+        kept = None if who is None else self.kept.get(who)
         return kept if kept is not None and now_s < kept.until_s else None
 
     def keep(
@@ -103,7 +102,7 @@ class Returns:
         if len(self.kept) < max_size and held < max(1, max_size // SHARE_PER_USER):
             self._held[who.user] = held + 1
             until_s = now_s + 2 * ceil(retry_delay_s(wait_s, 1.0))
-            self.kept[who] = Kept(who, seq, inf if wait_s is None else now_s + wait_s, until_s)
+            self.kept[who] = Kept(seq, inf if wait_s is None else now_s + wait_s, until_s)
 
     def drop(self, who: Identity) -> None:
         """Keep a number no longer; harmless where none is kept."""

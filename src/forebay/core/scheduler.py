@@ -109,9 +109,7 @@ def _finish(book: Book, event: events.Finished) -> None:
     if entry is None or entry.state != "running":
         return
     service_s = book.now_s - entry.since_s
-    if (before := entry.node) is not None and before.limit is not None:
-        _learn_slots(book, before, entry, event)
-    node, charging, tally = book.release(entry), book.charging, book.tally
+    node, charging, tally = _release(book, entry, event), book.charging, book.tally
     if charging.needs_cost:
         charging.settle(entry, node, event.prompt_tokens, event.output_tokens)
     if entry.claim is not None:  # one that got no answer used its prompt
@@ -183,9 +181,7 @@ def _return(book: Book, event: events.Returned) -> None:
     entry = book.entries.get(event.id)
     if entry is None or entry.state != "running":
         return
-    if (before := entry.node) is not None and before.limit is not None:
-        _learn_slots(book, before, entry, event)
-    node = book.release(entry)
+    node = _release(book, entry, event)
     entry.joins_load = False
     book.charging.refund_class(entry, node)
     book.tally.returned += 1
@@ -338,7 +334,7 @@ def _refuse_unlisted(book: Book) -> None:
 
 def _rest_node(book: Book, event: events.NodeRested) -> None:
     node = book.cluster.nodes.get(event.name)
-    if node is None:
+    if node is None or node.removed:
         return
     if event.waiting:
         _note_waiting(book, node, event.waiting)
@@ -357,7 +353,7 @@ def _rest_node(book: Book, event: events.NodeRested) -> None:
 
 
 def _lend(book: Book, event: events.Lent) -> None:
-    node = book.cluster.known(event.name)
+    node = book.cluster.nodes.get(event.name)
     if node is None:
         return
     node.lent = max(0, node.lent + event.change)
@@ -378,13 +374,13 @@ def _shut_down(book: Book, _event: events.ShutDown) -> None:
         _reject(book, entry, "shutting_down")
 
 
-def _learn_slots(
-    book: Book, node: Node, entry: Entry, event: events.Finished | events.Returned
-) -> None:
-    """Learn from a run that ends how many its node runs well, while it holds its lease."""
-    slots.learn(node, entry, event, book.now_s)
-    if node.limit is not None:
+def _release(book: Book, entry: Entry, event: events.Finished | events.Returned) -> Node:
+    """End a run: while it holds its lease, its node's number of slots is learned from it."""
+    node = entry.node
+    if node is not None and node.limit is not None:
+        slots.learn(node, entry, event, book.now_s)
         _tell_slots(book, node, node.limit)
+    return book.release(entry)
 
 
 def _lower_slots(book: Book, node: Node) -> bool:

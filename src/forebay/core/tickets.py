@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from forebay.core.events import Arrived
     from forebay.core.options import Options
     from forebay.core.records import Lane, Node, WaitQueue
-    from forebay.core.returns import Kept
     from forebay.core.states import Cause
 
 
@@ -48,12 +47,7 @@ def total_wait_s(entry: Entry, now_s: float) -> float:
 class Book:
     """Everything unfinished, and where it stands."""
 
-    def __init__(
-        self,
-        options: Options,
-        first_seq: int = 0,
-        reaches: Reaches | None = None,
-    ) -> None:
+    def __init__(self, options: Options, first_seq: int, reaches: Reaches | None) -> None:
         self.options = options
         self.job_rank = len(options.priorities)
         self.ranks = {name: rank for rank, name in enumerate(options.priorities)}
@@ -113,16 +107,13 @@ class Book:
 
     def arrival_number(self, arrival: Arrived) -> int:
         """Return the number that was kept of an arrival's last attempt, else the next one."""
-        kept = self.kept_of(arrival)
-        if kept is not None:
-            self.returns.drop(kept.who)
+        who = identity_of(arrival, self.rank_of(arrival))
+        kept = self.returns.find(who, self.now_s)
+        if who is not None and kept is not None:
+            self.returns.drop(who)
             return kept.seq
         self.seq += 1
         return self.seq
-
-    def kept_of(self, arrival: Arrived) -> Kept | None:
-        who = identity_of(arrival, self.rank_of(arrival))
-        return None if who is None else self.returns.find(who, self.now_s)
 
     def keep_number(self, arrival: Arrived, seq: int, retry_after_s: float | None) -> None:
         """Let one that must go keep its number; those of patient owners wait elsewhere."""
@@ -150,20 +141,12 @@ class Book:
             self.tally.note_prefix(arrival, entry.cached_tokens, queue.lane.prefill.token_s())
         if queue.rank != self.job_rank:
             self.tally.waits.append(entry.waited_s)
-        self.actions.append(
-            Route(
-                entry.id,
-                node.name,
-                entry.queued,
-                entry.waited_s,
-                entry.attempt,
-                entry.promised.p50_s if entry.promised is not None else None,
-                arrival.model if arrival.fallbacks else "",
-                entry.seq,
-                entry.cached_tokens,
-                rate,
-            )
-        )
+        promised_s = entry.promised.p50_s if entry.promised is not None else None
+        route = Route(
+            entry.id, node.name, entry.queued, entry.waited_s, entry.attempt, promised_s,
+            arrival.model if arrival.fallbacks else "", entry.seq, entry.cached_tokens, rate,
+        )  # fmt: skip
+        self.actions.append(route)
 
     def _note_model(self, entry: Entry, node: Node) -> float:
         """Keep track of a node's memory; return when the entry's service begins: after the load."""

@@ -81,7 +81,7 @@ def snapshot(book: Book) -> Snapshot:
         nodes=tuple(
             _node_view(node, book.now_s)
             for node in book.cluster.nodes.values()
-            if node.name[:1] != "("
+            if node.name[:1] != "(" and not node.removed
         ),
         lanes=tuple(
             _lane_view(lane, book)
