@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from forebay.core import outlook
 from forebay.core.actions import NO_ROOM, RETURNABLE, Reject, Wait
-from forebay.core.charging import expected_tokens
+from forebay.core.charging import expected
 from forebay.core.dispatch import fill_open
 from forebay.core.gates import may_be_held
 from forebay.core.nodes import would_open
@@ -115,7 +115,7 @@ def better_on_loan(book: Book, arrival: Arrived, names: Iterable[str]) -> tuple[
     here = choose(cluster, queue, arrival, NOWHERE, book.now_s)
     if here is not None:
         gain_s = start.cost_s(here) - start.cost_s(there)
-    elif cluster.favourite(arrival.affinity) == there.name:
+    elif cluster.affinities.get(arrival.affinity) == there.name:
         gain_s = inf  # it has to wait for a loan in any case
     else:
         gain_s = float(there.prefixes.cached_tokens(arrival)) * start.token_s
@@ -190,7 +190,7 @@ def _is_refused_by_rate(book: Book, arrival: Arrived, lane: Lane | None) -> bool
     rate = book.paced.get(arrival.key)
     if rate is None:
         return False
-    tokens = 0.0 if lane is None else expected_tokens(lane, arrival, book.options)
+    tokens = 0.0 if lane is None else sum(expected(lane, arrival, book.options))
     ahead = owed_up_to(rate, book.rank_of(arrival))  # those of its key that wait go first
     wait_s = book.rates.bucket_wait_s(rate, tokens, book.now_s, ahead)
     may_wait = lane is not None and book.bounds.lets_wait(arrival) is None

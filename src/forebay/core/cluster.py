@@ -38,7 +38,7 @@ class Cluster:
         self.lanes: dict[tuple[str, str], Lane] = {}
         self._nodes_seen = 0
         self.open: dict[str, Node] = {}  # with a free slot that nothing waiting can use now
-        self._affinities: dict[str, str] = {}  # affinity -> node, least recently used first
+        self.affinities: dict[str, str] = {}  # affinity -> node, least recently used first
 
     def change(self, event: NodeChanged, now_s: float) -> Node:
         """Add a node or take over what is new about it."""
@@ -46,7 +46,7 @@ class Cluster:
         node.removed = False
         nodes.update(node, event, now_s)
         wanted = {(model, family) for model in node.models for family in node.families}
-        for lane in lanes_of(node):
+        for lane in lanes_on(node):
             if (lane.model, lane.family) not in wanted:
                 self._detach(node, lane)
         for key in sorted(wanted):
@@ -84,19 +84,12 @@ class Cluster:
             for lane in memory.lanes_of(node, model):
                 self._attach(node, lane, serves=nodes.may_run(node, model))
 
-    def change_options(self, options: Options) -> None:
-        """Take over new options, in the lanes that exist too."""
-        self.options = options
-        for lane in self.lanes.values():
-            for queue in lane.queues:
-                queue.burst = options.queue_burst()
-
     def remove(self, name: str) -> Node | None:
         """Take a node out; what runs there keeps its lease until it ends."""
         node = self.nodes.get(name)
         if node is None or node.removed:
             return None
-        for lane in lanes_of(node):
+        for lane in lanes_on(node):
             self._detach(node, lane)
         node.removed = True
         node.broken_off.clear()
@@ -126,7 +119,7 @@ class Cluster:
 
         And to those who did not reach it before, and do now.
         """
-        for lane in lanes_of(node):
+        for lane in lanes_on(node):
             for queue in lane.queues:
                 for excluded, entries in retries.excluded_from(queue.returned, node.name):
                     stuck = not any(
@@ -144,15 +137,11 @@ class Cluster:
 
     def note_affinity(self, affinity: str, node: Node) -> None:
         """Remember where an affinity was served last, forgetting the oldest."""
-        known = self._affinities
+        known = self.affinities
         known.pop(affinity, None)
         known[affinity] = node.name
         while len(known) > self.options.affinities_max:
             del known[next(iter(known))]
-
-    def favourite(self, affinity: str) -> str | None:
-        """Return where an affinity was served last, if that is remembered."""
-        return self._affinities.get(affinity)
 
     def forget_if_unused(self, lane: Lane) -> None:
         """Drop a lane that no node lists, once nothing is left in it."""
@@ -196,6 +185,6 @@ def recount(lanes: list[Lane]) -> None:
         lane.is_up = bool(online)
 
 
-def lanes_of(node: Node) -> list[Lane]:
+def lanes_on(node: Node) -> list[Lane]:
     """Return all lanes that a node serves, or may again."""
     return [lane for lanes in node.lanes.values() for lane in lanes.values()]

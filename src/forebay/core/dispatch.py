@@ -22,7 +22,7 @@ from forebay.core.records import NEVER_S, NOWHERE
 from forebay.core.retries import first_for
 
 if TYPE_CHECKING:
-    from forebay.core.records import Entry, Lane, Node, WaitQueue
+    from forebay.core.records import Entry, Lane, Names, Node, WaitQueue
     from forebay.core.tickets import Book
 
 
@@ -133,7 +133,10 @@ def _pick_among_models(book: Book, node: Node) -> Entry | None:
     again_s = _choose_target(book, node, classes)
     may_load = node.swap_target is not None and swaps.may_load(node)
     for queues in classes:
-        runnable = [one for one in queues if _may_use_memory(book, node, one)]
+        runnable = [
+            one for one in queues
+            if swaps.may_use(node, one.lane.model, one.rank, book.options)
+        ]  # fmt: skip
         if may_load and not swaps.goes_before(node, queues[0].rank, book.options):
             wanted = [one for one in queues if one.lane.model == node.swap_target]
             since_s = min((one.unserved_since_s for one in wanted), default=0.0)
@@ -153,8 +156,7 @@ def _choose_target(book: Book, node: Node, classes: list[list[WaitQueue]]) -> fl
     chosen = None if node.swap_target is None else _first_above(book, node, classes)
     again_s = NEVER_S
     if chosen is None:  # also while it drains: another may be next in turn by now
-        jobs = len(book.lines.queues) - 1
-        live = [queues for queues in classes if queues[0].rank != jobs]
+        live = [queues for queues in classes if queues[0].rank != book.job_rank]
         chosen, again_s = swaps.next_swap(node, live or classes, not live, book.now_s, book.options)
     if chosen is not None:
         node.swap_victim = victim(node)
@@ -171,15 +173,6 @@ def _first_above(book: Book, node: Node, classes: list[list[WaitQueue]]) -> Wait
     return rivals[0].queue if rivals else None
 
 
-def _may_use_memory(book: Book, node: Node, queue: WaitQueue) -> bool:
-    """Say whether a queue's model is in memory and not about to leave for others' sake."""
-    model = queue.lane.model
-    if not is_warm(node, model):
-        return False
-    leaves = node.swap_target is not None and model == node.swap_victim
-    return not leaves or swaps.goes_before(node, queue.rank, book.options)
-
-
 def earliest_s(book: Book, queue: WaitQueue) -> float | None:
     """Return how soon a newcomer of a queue can run at best whose model no node has in memory.
 
@@ -192,7 +185,7 @@ def earliest_s(book: Book, queue: WaitQueue) -> float | None:
         if is_warm(node, queue.lane.model):
             return None
         classes = _classes_for(book, node)
-        if classes and classes[-1][0].rank == len(book.lines.queues) - 1:
+        if classes and classes[-1][0].rank == book.job_rank:
             classes.pop()
         found.append(swaps.earliest_s(node, classes, queue, book.now_s, book.options))
     return min(found, default=None)
@@ -200,19 +193,11 @@ def earliest_s(book: Book, queue: WaitQueue) -> float | None:
 
 def _classes_for(book: Book, node: Node) -> list[list[WaitQueue]]:
     """Return what a node could run by class, the next one first; jobs are last."""
-    found = (_queues_for(book, node, rank) for rank in _ranks_in_order(book, node))
-    return [queues for queues in found if queues]
-
-
-def _ranks_in_order(book: Book, node: Node) -> list[int]:
-    """Return the classes that wait for something, the next one first; jobs are last."""
-    jobs = len(book.lines.queues) - 1
-    ranks = [rank for rank in range(jobs) if book.lines.queues[rank]]
-    if len(ranks) > 1 and book.options.class_order == "weighted":
+    ranks = [rank for rank in range(book.job_rank) if book.lines.queues[rank]]
+    if book.options.class_order == "weighted":
         ranks = shares.classes_in_order(node.shares, ranks)
-    if book.lines.queues[jobs]:
-        ranks.append(jobs)
-    return ranks
+    found = [_queues_for(book, node, rank) for rank in (*ranks, book.job_rank)]
+    return [queues for queues in found if queues]
 
 
 def _queues_for(book: Book, node: Node, rank: int) -> list[WaitQueue]:
@@ -233,7 +218,7 @@ def _best(book: Book, node: Node, queues: list[WaitQueue]) -> Entry | None:
     return _first(node, queues, NOWHERE)
 
 
-def _first(node: Node, queues: list[WaitQueue], struck: frozenset[str]) -> Entry | None:
+def _first(node: Node, queues: list[WaitQueue], struck: Names) -> Entry | None:
     if len(queues) == 1:  # nothing to compare, so nothing is placed in the node's time yet
         return next_for(queues[0], node, struck)
     chosen: Entry | None = None

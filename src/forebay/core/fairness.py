@@ -44,7 +44,7 @@ from forebay.core import retries
 from forebay.core.records import NOWHERE, Account, Turns
 
 if TYPE_CHECKING:
-    from forebay.core.records import Entry, FairQueue, Node, User, WaitQueue
+    from forebay.core.records import Entry, FairQueue, Names, Node, User, WaitQueue
 
 SWEEP_SLACK: Final = 64
 """Dead items always tolerated, so that small heaps are never swept."""
@@ -155,7 +155,7 @@ def best(queue: FairQueue) -> Entry | None:
     return None
 
 
-def best_of_others(queue: WaitQueue, users: frozenset[str]) -> Entry | None:
+def best_of_others(queue: WaitQueue, users: Names) -> Entry | None:
     """Return the entry that is next of other users than these, retries aside."""
     passed_over = []
     while (entry := best(queue)) is not None and entry.user.name in users:
@@ -165,7 +165,7 @@ def best_of_others(queue: WaitQueue, users: frozenset[str]) -> Entry | None:
     return entry
 
 
-def next_for(queue: WaitQueue, node: Node, but: frozenset[str] = NOWHERE) -> Entry | None:
+def next_for(queue: WaitQueue, node: Node, but: Names = NOWHERE) -> Entry | None:
     """Return the entry of others than some users that is next on a node, or None."""
     first = retries.first_for(queue.returned, node.name, but) if queue.returned else None
     return first or (best_of_others(queue, but) if but else best(queue))

@@ -126,6 +126,11 @@ class Line:
                 del self._times[1::2], self._marks[1::2]
             self._times.append(self.busy_s)
             self._marks.append((self.work_s, self.expected_s, self.travel))
+        if entry.attempt == 0:
+            self.longest_s = max(self.longest_s, entry.waited_s)
+            self.waits += 1
+            if self.waits % LONGEST_OF == 0:
+                self.before_s, self.longest_s = self.longest_s, 0.0
 
     def last(self, span_s: float, queue: WaitQueue, now_s: float) -> tuple[float, float, float]:
         """Return slot-seconds, what starts usually take, and V's way in about the last seconds."""
@@ -161,13 +166,6 @@ class Line:
         ratios.add(max(waited_s / promised.raw_s, RATIO_MIN))
         self._errors.add(waited_s / promised.p50_s)
 
-    def note_wait(self, waited_s: float) -> None:
-        if waited_s > self.longest_s:
-            self.longest_s = waited_s
-        self.waits += 1
-        if self.waits % LONGEST_OF == 0:
-            self.before_s, self.longest_s = self.longest_s, 0.0
-
 
 class Forecast:
     """Watches the queues and says when."""
@@ -200,7 +198,6 @@ class Forecast:
         line = self._lines[queue]
         line.count_start(queue, entry, now_s)
         if entry.attempt == 0:
-            line.note_wait(entry.waited_s)
             promised = entry.promised
             if promised is not None and promised.queue is not None:
                 told_by = self._lines.get(promised.queue)  # it may have changed its queue since

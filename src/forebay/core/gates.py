@@ -18,7 +18,7 @@ from forebay.core.tickets import total_wait_s
 
 if TYPE_CHECKING:
     from forebay.core.events import Arrived
-    from forebay.core.records import Entry, Node
+    from forebay.core.records import Entry, Names, Node
     from forebay.core.tickets import Book
 
 
@@ -82,7 +82,7 @@ def waits_for_better(book: Book, entry: Entry, node: Node) -> bool:
     return True
 
 
-def _pass_over(book: Book, entry: Entry, node: Node, excluded: frozenset[str]) -> None:
+def _pass_over(book: Book, entry: Entry, node: Node, excluded: Names) -> None:
     """Keep who is next on a node off some nodes.
 
     It is charged as if it ran, once, and goes first wherever else it can: it was its turn.

@@ -30,7 +30,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from forebay.core import swaps
-from forebay.core.charging import expected_tokens
+from forebay.core.charging import expected
 from forebay.core.memory import is_warm, load_left_s
 from forebay.core.nodes import has_room, idle_share, score
 from forebay.core.records import Hold
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from forebay.core.cluster import Cluster
     from forebay.core.events import Arrived
     from forebay.core.options import Options
-    from forebay.core.records import Entry, Lane, Node, WaitQueue
+    from forebay.core.records import Entry, Lane, Names, Node, WaitQueue
 
 ALIKE: Final = 1.15
 ALIKE_S: Final = 0.02
@@ -61,12 +61,7 @@ class Start:
     __slots__ = ("arrival", "cluster", "excluded", "lane", "now_s", "queue", "rest_s", "token_s")
 
     def __init__(
-        self,
-        cluster: Cluster,
-        queue: WaitQueue,
-        arrival: Arrived,
-        excluded: frozenset[str],
-        now_s: float,
+        self, cluster: Cluster, queue: WaitQueue, arrival: Arrived, excluded: Names, now_s: float
     ) -> None:
         lane = queue.lane
         self.cluster = cluster
@@ -113,13 +108,12 @@ class Start:
 
     def _can_await(self, node: Node) -> bool:
         """Say whether a node will take it that is full now."""
-        model, reaches = self.lane.model, self.cluster.reaches
+        reaches, options = self.cluster.reaches, self.cluster.options
         if not node.slots or has_room(node) or node.state != "online":
             return False
         if self.now_s < node.rest_until_s or node.name in self.excluded:
             return False
-        leaves = node.swap_target is not None and model == node.swap_victim
-        if leaves or not is_warm(node, model):
+        if not swaps.may_use(node, self.lane.model, self.queue.rank, options):
             return False
         return reaches is None or reaches(self.arrival.id, node.name)
 
@@ -129,7 +123,7 @@ class Start:
         least_s = min(costs_s)
         most_s = max(ALIKE * least_s, least_s + ALIKE_S)
         affinity = self.arrival.affinity
-        favourite = self.cluster.favourite(affinity) if affinity else None
+        favourite = self.cluster.affinities.get(affinity) if affinity else None
         alike = [node for node, cost_s in zip(nodes, costs_s, strict=True) if cost_s <= most_s]
         best = alike[0]
         for node in alike:
@@ -169,7 +163,7 @@ class Start:
 
 
 def choose(
-    cluster: Cluster, queue: WaitQueue, arrival: Arrived, excluded: frozenset[str], now_s: float
+    cluster: Cluster, queue: WaitQueue, arrival: Arrived, excluded: Names, now_s: float
 ) -> Node | None:
     """Return the best open node for an entry of that queue that its owner reaches, or None."""
     found = usable(cluster, queue, arrival, excluded, cluster.open)
@@ -179,17 +173,13 @@ def choose(
 
 
 def usable(
-    cluster: Cluster,
-    queue: WaitQueue,
-    arrival: Arrived,
-    excluded: frozenset[str],
-    open_nodes: dict[str, Node],
+    cluster: Cluster, queue: WaitQueue, arrival: Arrived, excluded: Names, among: dict[str, Node]
 ) -> list[Node]:
-    """Return the nodes that an entry of a queue may start on, of those that are open."""
+    """Return the nodes that an entry of a queue may start on, of those `among` which it looks."""
     nodes, options, found = queue.lane.nodes, cluster.options, []
-    for name in nodes if len(nodes) < len(open_nodes) else open_nodes:
+    for name in nodes if len(nodes) < len(among) else among:
         node = nodes.get(name)
-        if node is None or name not in open_nodes or (excluded and name in excluded):
+        if node is None or name not in among or (excluded and name in excluded):
             continue
         if node.room is not None and not has_memory_for(node, queue.lane, arrival, options):
             continue
@@ -230,7 +220,7 @@ def has_memory_for(node: Node, lane: Lane, arrival: Arrived, options: Options) -
     room = node.room
     if room is None or not (node.leases or node.lent):
         return True
-    return expected_tokens(lane, arrival, options) <= room.left_tokens
+    return sum(expected(lane, arrival, options)) <= room.left_tokens
 
 
 def _best_x(lane: Lane) -> float:
@@ -250,9 +240,8 @@ def _may_start(node: Node, model: str, rank: int, options: Options) -> bool:
     A drain keeps others out, but not a higher class whose model is still warm.
     A job that would put a model out must wait in a queue, where the swap rule holds it.
     """
-    warm = is_warm(node, model)
-    if node.swap_target is not None:
-        return warm and (model != node.swap_victim or swaps.goes_before(node, rank, options))
-    if warm:
+    if swaps.may_use(node, model, rank, options):
         return True
+    if node.swap_target is not None:
+        return False
     return swaps.has_room(node) if rank == len(options.priorities) else swaps.may_load(node)

@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Final
 from forebay.core import fairness, retries
 from forebay.core.actions import RateStatus
 from forebay.core.buckets import ROUNDING
-from forebay.core.charging import expected_tokens
+from forebay.core.charging import expected
 from forebay.core.options import KeyLimits
 from forebay.core.records import NEVER_S, Account, Claim, KeyRate, ParkedLine
 from forebay.core.service_times import TOKENS_MAX
@@ -155,7 +155,7 @@ class Rates:
         rate, gated = self.keys.get(arrival.key), is_gated(arrival)
         if rate is None or not (gated or rate.limits):
             return None
-        return Claim(rate, expected_tokens(lane, arrival, options), gated)
+        return Claim(rate, sum(expected(lane, arrival, options)), gated)
 
     def may_start(self, claim: Claim, place: tuple[int, int], now_s: float) -> bool:
         """Say whether cap and buckets let one start, and none that waits for them goes before."""
@@ -199,13 +199,9 @@ class Rates:
         if limits.tokens_per_day and (not limit or day_left < left):
             limit, left, reset_s = limits.tokens_per_day, day_left, day_left_s
         return RateStatus(
-            limits.requests_per_minute,
-            max(0, int(requests.level(now_s) + ROUNDING)),
-            requests.reset_s(now_s),
-            limit,
-            max(0, int(left + ROUNDING)),
-            reset_s,
-        )
+            limits.requests_per_minute, max(0, int(requests.level(now_s) + ROUNDING)),
+            requests.reset_s(now_s), limit, max(0, int(left + ROUNDING)), reset_s,
+        )  # fmt: skip
 
     # -- what happens to entries
 

@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from forebay.core.states import State
 
 SlotsPhase: TypeAlias = Literal["search", "hold", "higher", "lower"]
-FirstInLine: TypeAlias = "dict[frozenset[str], list[Entry]]"
+FirstInLine: TypeAlias = "dict[Names, list[Entry]]"
 """What goes before all others of a queue, oldest first, by the nodes that it is kept off."""
 NEVER_S: Final = float("inf")
-NOWHERE: Final[frozenset[str]] = frozenset()
+Names: TypeAlias = frozenset[str]
+NOWHERE: Final[Names] = frozenset()
 BROKEN_OFF_MAX: Final = 256  # no node has more slots
 LOADS_RECENT: Final = 9
 """The median of so many is a load time: a run may be several times as long as a usual one."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from forebay.core.records import NOWHERE
 
 if TYPE_CHECKING:
-    from forebay.core.records import Entry, FirstInLine
+    from forebay.core.records import Entry, FirstInLine, Names
 
 _by_seq = attrgetter("seq")
 
@@ -36,7 +36,7 @@ def remove(returned: FirstInLine, entry: Entry) -> None:
         del returned[entry.excluded]
 
 
-def first_for(returned: FirstInLine, node: str, but: frozenset[str] = NOWHERE) -> Entry | None:
+def first_for(returned: FirstInLine, node: str, but: Names = NOWHERE) -> Entry | None:
     """Return the oldest that a node may have, of others than some users."""
     first: Entry | None = None
     for excluded, group in returned.items():
@@ -58,7 +58,7 @@ def ahead_of(returned: FirstInLine, entry: Entry) -> int:
     return sum(bisect_left(group, entry.seq, key=_by_seq) for group in returned.values())
 
 
-def excluded_from(returned: FirstInLine, node: str) -> list[tuple[frozenset[str], list[Entry]]]:
+def excluded_from(returned: FirstInLine, node: str) -> list[tuple[Names, list[Entry]]]:
     """Return those that are kept off a node, by all that they are kept off."""
     return [(nodes, [*group]) for nodes, group in returned.items() if node in nodes]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from forebay.core import arrivals, events, memory, slots
 from forebay.core.actions import Abort, Reject, SlotsChanged
-from forebay.core.cluster import lanes_of, recount
+from forebay.core.cluster import lanes_on, recount
 from forebay.core.dispatch import end_holds, fill, fill_open, fill_stale, release_holds
 from forebay.core.nodes import BROKEN_OFF_S, NOTICE_S, add_strike, has_room, is_excused
 from forebay.core.options import Options
@@ -337,7 +337,10 @@ def _rest_node(book: Book, event: events.NodeRested) -> None:
     if node is None or node.removed:
         return
     if event.waiting:
-        _note_waiting(book, node, event.waiting)
+        if node.limit is not None:
+            running = len(node.leases) + node.lent
+            slots.waits_inside(node.limit, event.waiting, running, book.now_s)
+            _tell_slots(book, node, node.limit)
         return
     rest_s = event.rest_s
     if is_excused(node.broken_off, book.now_s):  # it may not have noticed the end yet
@@ -391,23 +394,15 @@ def _lower_slots(book: Book, node: Node) -> bool:
         _tell_slots(book, node, node.limit)
     elif node.slots > 1:
         node.slots -= 1
-        recount(lanes_of(node))
+        recount(lanes_on(node))
     return asked
-
-
-def _note_waiting(book: Book, node: Node, waiting: int) -> None:
-    """Take the engine's own count of what waits inside it."""
-    if node.limit is not None:
-        running = len(node.leases) + node.lent
-        slots.waits_inside(node.limit, waiting, running, book.now_s)
-        _tell_slots(book, node, node.limit)
 
 
 def _tell_slots(book: Book, node: Node, limit: Limit) -> None:
     """Go by the number that was found; the node is to be filled after it."""
     if limit.slots != node.slots:
         node.slots = limit.slots
-        recount(lanes_of(node))
+        recount(lanes_on(node))
         if not has_room(node):
             book.cluster.open.pop(node.name, None)
         book.actions.append(SlotsChanged(node.name, limit.slots, limit.reason, limit.is_trial))

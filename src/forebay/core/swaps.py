@@ -81,6 +81,14 @@ def goes_before(node: Node, rank: int, options: Options) -> bool:
     return rank < node.swap_rank and (strict or node.swap_rank == len(options.priorities))
 
 
+def may_use(node: Node, model: str, rank: int, options: Options) -> bool:
+    """Say whether a model is in memory, and not about to leave for the sake of others."""
+    if not memory.is_warm(node, model):
+        return False
+    leaves = node.swap_target is not None and model == node.swap_victim
+    return not leaves or goes_before(node, rank, options)
+
+
 class Resident(NamedTuple):
     """The model that would make room."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from forebay.core import memory, nodes, retries
 from forebay.core.actions import Expire, Route
 from forebay.core.bounds import Bounds
-from forebay.core.charging import Charging, expected_tokens
+from forebay.core.charging import Charging, expected
 from forebay.core.cluster import Cluster
 from forebay.core.fairness import account_of
 from forebay.core.forecast import Forecast
@@ -173,7 +173,7 @@ class Book:
         if node.on_trial:
             self.cluster.count_trial(node, queue.lane.model)
         if node.room is not None:
-            node.room.start(entry.id, expected_tokens(queue.lane, entry.arrival, self.options))
+            node.room.start(entry.id, sum(expected(queue.lane, entry.arrival, self.options)))
         if len(node.leases) + node.lent >= node.slots:  # `has_room`, without the call
             self.cluster.open.pop(node.name, None)
         queue.lane.running[entry.id] = entry
@@ -288,7 +288,10 @@ class Book:
     def change_options(self, options: Options) -> None:
         """Take over new limits; lower bounds drain."""
         self.options = options
-        self.cluster.change_options(options)
+        self.cluster.options = options
+        for lane in self.cluster.lanes.values():
+            for queue in lane.queues:
+                queue.burst = options.queue_burst()
         self.bounds.options = options
         self.charging = Charging(options)
         self.rates.change(options.key_limits, self.now_s)
