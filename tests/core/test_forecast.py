@@ -10,7 +10,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from forebay.core import Expire, KeyLimits, Observed, Reject, Route, Wait
-from forebay.core.forecast import LONGEST_OF, Line, usable_slots
+from forebay.core.forecast import Line, usable_slots
 from forebay.core.outlook import come_again_s, newcomer
 from forebay.core.service_times import FEW, Recent, ServiceTimes, size_of
 from harness.traces.calls import Traffic, draw_calls
@@ -388,16 +388,6 @@ def test_nine_in_ten_is_never_less_than_a_tenth_above_the_median() -> None:
         line.learn(line.promise(4.0, behind_own=False, header_s=0.0), 4.0)
     told = line.promise(4.0, behind_own=False, header_s=0.0)
     assert told.p90_s == pytest.approx(1.1 * told.p50_s)
-
-
-def test_the_longest_wait_is_remembered_for_hundreds_of_starts_and_then_forgotten() -> None:
-    line = Line()
-    line.note_wait(100.0)
-    for number in range(2 * LONGEST_OF):
-        line.note_wait(1.0)
-        if number < LONGEST_OF:
-            assert max(line.longest_s, line.before_s) == 100.0
-    assert max(line.longest_s, line.before_s) == 1.0
 
 
 def test_what_leaves_before_its_turn_is_no_outcome_and_leaves_nothing_behind() -> None:

@@ -19,13 +19,13 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING
 
+from forebay.core.records import SWEEP_SLACK
+
 if TYPE_CHECKING:
     from forebay.core.actions import RejectCode
     from forebay.core.events import Arrived
     from forebay.core.options import Options
     from forebay.core.records import Entry, User
-
-SWEEP_SLACK = 64
 
 
 class Holders:

@@ -121,12 +121,14 @@ class Cluster:
         """
         for lane in lanes_on(node):
             for queue in lane.queues:
-                for excluded, entries in retries.excluded_from(queue.returned, node.name):
+                for excluded, group in list(queue.returned.items()):
+                    if node.name not in excluded:
+                        continue
                     stuck = not any(
                         other.state == "online" and name not in excluded
                         for name, other in lane.nodes.items()
                     )
-                    for entry in entries:
+                    for entry in list(group):
                         wanted = stuck or node.name in entry.unreached
                         if wanted and self.is_reached(entry, node):
                             retries.readmit(queue.returned, entry, node.name)

@@ -41,13 +41,11 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Final
 
 from forebay.core import retries
-from forebay.core.records import NOWHERE, Account, Turns
+from forebay.core.records import NOWHERE, SWEEP_SLACK, Account, Turns
 
 if TYPE_CHECKING:
     from forebay.core.records import Entry, FairQueue, Names, Node, User, WaitQueue
 
-SWEEP_SLACK: Final = 64
-"""Dead items always tolerated, so that small heaps are never swept."""
 IDLE_MAX: Final = 64
 """Conversations with nothing waiting that are remembered of a user in a queue."""
 

@@ -37,7 +37,7 @@ from math import floor, frexp
 from typing import TYPE_CHECKING, Final
 
 from forebay.core.positions import Place
-from forebay.core.records import NEVER_S, Estimate
+from forebay.core.records import NEVER_S, SWEEP_SLACK, Estimate
 from forebay.core.service_times import Recent, size_of
 
 if TYPE_CHECKING:
@@ -69,7 +69,6 @@ P90_MIN: Final = 1.1
 LONGEST_OF: Final = 500
 LOADING_P90: Final = 1.5
 """Loads of one model take about the same each time, but a file may have left the disk's cache."""
-SWEEP_SLACK: Final = 64
 TINY: Final = 1e-9
 
 

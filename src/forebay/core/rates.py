@@ -43,7 +43,7 @@ from forebay.core.actions import RateStatus
 from forebay.core.buckets import ROUNDING
 from forebay.core.charging import expected
 from forebay.core.options import KeyLimits
-from forebay.core.records import NEVER_S, Account, Claim, KeyRate, ParkedLine
+from forebay.core.records import NEVER_S, SWEEP_SLACK, Account, Claim, KeyRate, ParkedLine
 from forebay.core.service_times import TOKENS_MAX
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ LAST: Final = 1 << 62
 """The place of a newcomer: behind all."""
 WAKE_S_MIN: Final = 0.001
 """A wake-up is never now, whatever the rounding: nothing may be due for ever in one step."""
-SWEEP_SLACK: Final = 64
 
 
 class Rates:

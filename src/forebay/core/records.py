@@ -30,6 +30,8 @@ NEVER_S: Final = float("inf")
 Names: TypeAlias = frozenset[str]
 NOWHERE: Final[Names] = frozenset()
 BROKEN_OFF_MAX: Final = 256  # no node has more slots
+SWEEP_SLACK: Final = 64
+"""Dead items always tolerated, so that small heaps are never swept."""
 LOADS_RECENT: Final = 9
 """The median of so many is a load time: a run may be several times as long as a usual one."""
 

@@ -58,11 +58,6 @@ def ahead_of(returned: FirstInLine, entry: Entry) -> int:
     return sum(bisect_left(group, entry.seq, key=_by_seq) for group in returned.values())
 
 
-def excluded_from(returned: FirstInLine, node: str) -> list[tuple[Names, list[Entry]]]:
-    """Return those that are kept off a node, by all that they are kept off."""
-    return [(nodes, [*group]) for nodes, group in returned.items() if node in nodes]
-
-
 def readmit(returned: FirstInLine, entry: Entry, node: str) -> None:
     """Let an entry run on a node again that it was kept off."""
     remove(returned, entry)

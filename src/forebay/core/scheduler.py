@@ -18,7 +18,7 @@ from forebay.core.actions import Abort, Reject, SlotsChanged
 from forebay.core.cluster import lanes_on, recount
 from forebay.core.dispatch import end_holds, fill, fill_open, fill_stale, release_holds
 from forebay.core.nodes import BROKEN_OFF_S, NOTICE_S, add_strike, has_room, is_excused
-from forebay.core.options import Options
+from forebay.core.options import FROZEN_WHILE_RUNNING, Options
 from forebay.core.outlook import come_again_s
 from forebay.core.placement import is_as_fast_as_any, measure
 from forebay.core.tickets import Book
@@ -58,7 +58,7 @@ class Scheduler:
         before a `NodeChanged` about that node. Without it everybody gets everywhere.
         """
         options = options or Options()
-        _check_options(options)
+        _check_options(options, options)
         self._book = Book(options, first_seq, reaches)
 
     def handle(self, event: events.Event, now_s: float) -> list[Action]:
@@ -269,8 +269,7 @@ def _validate(book: Book, event: events.Event) -> None:
         arrival = event if isinstance(event, events.Arrived) else event.arrival
         arrivals.validate(book, arrival)
     elif isinstance(event, events.OptionsChanged):
-        _check_options(event.options)
-        book.check_frozen(event.options)
+        _check_options(event.options, book.options)
 
 
 def _is_waiting(book: Book, ticket_id: str) -> bool:
@@ -408,8 +407,14 @@ def _tell_slots(book: Book, node: Node, limit: Limit) -> None:
         book.actions.append(SlotsChanged(node.name, limit.slots, limit.reason, limit.is_trial))
 
 
-def _check_options(options: Options) -> None:
-    if problems := options.problems():
+def _check_options(options: Options, before: Options) -> None:
+    """Raise for options that cannot be, or differ in what cannot change while running."""
+    problems = options.problems() or [
+        f"{name} cannot change while running: restart with the new value"
+        for name in FROZEN_WHILE_RUNNING
+        if getattr(options, name) != getattr(before, name)
+    ]
+    if problems:
         raise NotAllowed("; ".join(problems))
 
 

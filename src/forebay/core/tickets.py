@@ -16,7 +16,6 @@ from forebay.core.cluster import Cluster
 from forebay.core.fairness import account_of
 from forebay.core.forecast import Forecast
 from forebay.core.lines import Lines
-from forebay.core.options import FROZEN_WHILE_RUNNING
 from forebay.core.rates import Rates
 from forebay.core.records import NEVER_S, Entry
 from forebay.core.returns import Returns, identity_of
@@ -24,7 +23,7 @@ from forebay.core.states import after
 from forebay.core.tally import Tally
 from forebay.core.timers import TimerQueue
 from forebay.core.users import Users
-from forebay.errors import InvariantBroken, NotAllowed
+from forebay.errors import InvariantBroken
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -278,12 +277,6 @@ class Book:
         entry.waited_s += waited_s
         entry.wait_left_s -= waited_s
         entry.promotes_in_s -= waited_s
-
-    def check_frozen(self, options: Options) -> None:
-        """Raise when new options differ in what cannot change while running."""
-        for name in FROZEN_WHILE_RUNNING:
-            if getattr(options, name) != getattr(self.options, name):
-                raise NotAllowed(f"{name} cannot change while running: restart with the new value")
 
     def change_options(self, options: Options) -> None:
         """Take over new limits; lower bounds drain."""

@@ -20,9 +20,6 @@ class Users:
         self.known: dict[str, User] = {}
         self._idle: dict[str, None] = {}  # longest idle first
 
-    def __len__(self) -> int:
-        return len(self.known)
-
     def arrive(self, name: str) -> User:
         """Return the user of a newly accepted entry, counting it as unfinished."""
         user = self.known.get(name)
