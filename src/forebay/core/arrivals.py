@@ -290,7 +290,8 @@ def _lane_worth_waiting_for(book: Book, arrival: Arrived, lane: Lane | None) -> 
         refuse(book, arrival, code, lane)
         return None
     if lane is None or not lane.listed:
-        return book.cluster.unlisted_lane(arrival.model, arrival.family)
+        lane = book.cluster.lane(arrival.model, arrival.family)
+        lane.is_unlisted = True  # it is there for as long as a node may have the model
     return lane
 
 

@@ -12,8 +12,6 @@ ROUNDING: Final = 1e-9
 class Bucket:
     """What may be started in a minute; a capacity of 0 is no limit."""
 
-    __slots__ = ("_at_s", "_level", "capacity")
-
     def __init__(self, capacity: int, now_s: float) -> None:
         self.capacity = float(capacity)
         self._level = self.capacity  # at that time; below 0 is a debt, of at most one bucket

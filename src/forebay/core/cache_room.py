@@ -19,8 +19,6 @@ class CacheRoom:
     1000.0
     """
 
-    __slots__ = ("_started", "left_tokens", "reading")
-
     def __init__(self, free_tokens: int, reading: int) -> None:
         self.left_tokens = float(free_tokens)
         self.reading = reading

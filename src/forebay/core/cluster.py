@@ -57,8 +57,8 @@ class Cluster:
     @property
     def unreported(self) -> list[Node]:
         """Return the nodes of which it is not known yet what they have: it may be anything."""
-        known = [node for node in self.nodes.values() if not node.removed]
-        return [node for node in known if not nodes.has_reported(node)]
+        silent = [node for node in self.nodes.values() if not node.models and not node.removed]
+        return [node for node in silent if node.is_new or node.state == "loading"]
 
     def outlook(self, lane: Lane | None, now_s: float) -> WaitReason | None:
         """Say why one may wait where no node of a lane is up; None where that is of no use.
@@ -68,12 +68,6 @@ class Cluster:
         hopes = chain(lane.listed.values() if lane is not None else (), self.unreported)
         reasons = {nodes.outlook(node, now_s, self.options.offline_wait_s) for node in hopes}
         return next((reason for reason in OUTLOOKS if reason in reasons), None)
-
-    def unlisted_lane(self, model: str, family: str) -> Lane:
-        """Return the lane of a model that no node lists, for as long as one of them may have it."""
-        lane = self.lane(model, family)
-        lane.is_unlisted = True
-        return lane
 
     def count_trial(self, node: Node, model: str) -> None:
         """Keep others off a model on trial while one of its requests runs there, and no longer.

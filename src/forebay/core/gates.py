@@ -62,9 +62,7 @@ def waits_for_better(book: Book, entry: Entry, node: Node) -> bool:
     arrival, queue, now_s = entry.arrival, entry.queue, book.now_s
     if entry.hold is not None or entry.attempt or entry.guest:
         return False  # held already: it may start where it is looked at
-    if not may_be_held(book, arrival, queue.rank):
-        return False
-    if 0.0 < entry.held_until_s <= now_s:
+    if 0.0 < entry.held_until_s <= now_s or not may_be_held(book, arrival, queue.rank):
         return False
     start = Start(book.cluster, queue, arrival, entry.excluded, now_s)
     hold = start.hold_for(node, total_wait_s(entry, now_s))

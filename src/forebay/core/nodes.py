@@ -61,11 +61,7 @@ def is_excused(broken_off: deque[float], now_s: float) -> bool:
 
 def is_open(node: Node, now_s: float) -> bool:
     """Say whether a new request may start here now, slots and health considered."""
-    return (
-        len(node.leases) + node.lent < node.slots
-        and node.state == "online"
-        and now_s >= node.rest_until_s
-    )
+    return has_room(node) and would_open(node, now_s)
 
 
 def would_open(node: Node, now_s: float) -> bool:
@@ -85,11 +81,6 @@ def outlook(node: Node, now_s: float, offline_wait_s: float) -> WaitReason | Non
     if now_s - node.away_since_s < offline_wait_s:
         return "starting" if node.is_new else "offline"
     return None
-
-
-def has_reported(node: Node) -> bool:
-    """Say whether it is known what it has, from the node itself or from the operator."""
-    return bool(node.models) or not (node.is_new or node.state == "loading")
 
 
 def score(node: Node) -> float:

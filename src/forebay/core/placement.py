@@ -58,8 +58,6 @@ AS_FAST: Final = 1.5
 class Start:
     """One that may start now, and what that would take it on each node."""
 
-    __slots__ = ("arrival", "cluster", "excluded", "lane", "now_s", "queue", "rest_s", "token_s")
-
     def __init__(
         self, cluster: Cluster, queue: WaitQueue, arrival: Arrived, excluded: Names, now_s: float
     ) -> None:

@@ -26,8 +26,6 @@ FORGETS: Final = 0.995
 class PrefixCache:
     """The parts of prompts that one node has seen lately."""
 
-    __slots__ = ("_parts",)
-
     def __init__(self) -> None:
         self._parts: dict[int, None] = {}  # the least recently used first
 
@@ -58,8 +56,6 @@ class PrefillTime:
 
     A service takes `a * prompt tokens that were not cached + b * output tokens`; `a` is wanted.
     """
-
-    __slots__ = ("_in_in", "_in_out", "_in_s", "_out_out", "_out_s")
 
     def __init__(self) -> None:
         self._in_in = PRIOR_TOKENS * PRIOR_TOKENS

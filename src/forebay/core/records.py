@@ -71,8 +71,6 @@ class Account:
 class FairQueue:
     """Accounts that take turns: a heap of them by counter, each with its entries."""
 
-    __slots__ = ("backlogged", "burst", "charge_max", "clock", "heap", "pushes")
-
     def __init__(self, burst: float) -> None:
         self.burst = burst
         self.clock = 0.0  # V; never runs backwards
@@ -85,8 +83,6 @@ class FairQueue:
 class Turns(FairQueue):
     """The conversations of one user in one queue."""
 
-    __slots__ = ("accounts", "idle")
-
     def __init__(self, burst: float) -> None:
         super().__init__(burst)
         self.accounts: dict[str, Account] = {}  # by conversation
@@ -95,10 +91,6 @@ class Turns(FairQueue):
 
 class WaitQueue(FairQueue):
     """What waits in one class and lane; its users take turns."""
-
-    __slots__ = (
-        "lane", "rank", "returned", "running", "unserved_since_s", "waiting",
-    )  # fmt: skip
 
     def __init__(self, lane: Lane, rank: int, burst: float) -> None:
         super().__init__(burst)
@@ -112,8 +104,6 @@ class WaitQueue(FairQueue):
 
 class ParkedLine(WaitQueue):
     """The parked entries of one key in one queue; its users take turns here as they do there."""
-
-    __slots__ = ("accounts", "gated", "offer", "queue")
 
     def __init__(self, queue: WaitQueue, gated: bool) -> None:
         super().__init__(queue.lane, queue.rank, queue.burst)
@@ -271,8 +261,6 @@ class Node:
 
 class Hold:
     """A node that an entry waits for because it would end sooner there than where it may start."""
-
-    __slots__ = ("gain_s", "kept_off", "node", "times_as_fast", "until_s", "why")
 
     def __init__(
         self, node: Node, why: WhyBetter, gain_s: float, times_as_fast: float, until_s: float

@@ -76,8 +76,6 @@ def identity_of(arrival: Arrived, rank: int) -> Identity | None:
 class Returns:
     """The arrival numbers of those who may come back."""
 
-    __slots__ = ("_held", "kept")
-
     def __init__(self) -> None:
         self.kept: OrderedDict[Identity, Kept] = OrderedDict()  # kept longest first
         self._held: dict[str, int] = {}  # how many are kept, by user

@@ -30,8 +30,6 @@ RENEWED: Final = 8
 class Recent:
     """The last values of something that is measured, their sum, and lately their order."""
 
-    __slots__ = ("_fresh", "_most", "_values", "count", "ordered", "total")
-
     def __init__(self, most: int) -> None:
         self.count = 0
         self.total = 0.0
@@ -68,8 +66,6 @@ def size_of(prompt_tokens: int) -> int:
 
 class ServiceTimes:
     """The last hundred service times of a lane, the means by size, and the lengths of answers."""
-
-    __slots__ = ("_outputs", "_recent", "_seen", "by_size_s", "usual_s")
 
     def __init__(self) -> None:
         self._recent = Recent(RECENT)

@@ -32,8 +32,6 @@ TINY: Final = 1e-9
 class Work:
     """What the requests of a lane take on its nodes, whichever these are."""
 
-    __slots__ = ("_answers", "length", "rest_s", "service_s")
-
     def __init__(self) -> None:
         self.rest_s = REST_S  # beside reading the prompt
         self.service_s = REST_S  # in all
@@ -69,8 +67,6 @@ class Speed:
     >>> round(speed.x(0.0), 6), round(speed.x(2.0), 6)
     (2.0, 4.0)
     """
-
-    __slots__ = ("_answers", "_beside", "_squares", "_took", "_took_beside", "_work", "measured_s")
 
     def __init__(self) -> None:
         # Sums over what was measured: how many, then weighted by work, which is what each says.

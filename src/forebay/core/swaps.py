@@ -132,7 +132,11 @@ def next_swap(
     rivals = in_turn(node, classes)
     if not rivals:
         return None, NEVER_S
-    claim = _first_served_from_memory(node, classes)
+    served = [
+        place for place, queues in enumerate(classes)
+        if any(memory.is_warm(node, queue.lane.model) for queue in queues)
+    ]  # fmt: skip
+    claim = served[0] if served else len(classes)
     outgoing = resident(node, classes, jobs, now_s, options)
     again_s = NEVER_S
     for rival in rivals:
@@ -187,14 +191,6 @@ def in_turn(node: Node, classes: list[list[WaitQueue]]) -> list[Rival]:
     return rivals
 
 
-def _first_served_from_memory(node: Node, classes: list[list[WaitQueue]]) -> int:
-    """Return the place of the first class that waits for a model in memory."""
-    for place, queues in enumerate(classes):
-        if any(memory.is_warm(node, queue.lane.model) for queue in queues):
-            return place
-    return len(classes)
-
-
 def is_warm_elsewhere(queue: WaitQueue, node: Node) -> bool:
     """Say whether another node that is up has a queue's model in memory."""
     model = queue.lane.model
@@ -212,14 +208,12 @@ def earliest_s(
     `classes` as in `next_swap`; its own queue may be among them.
     """
     model, left_s = queue.lane.model, node.left_at_s.get(queue.lane.model, 0.0)
-    before = dict.fromkeys(
-        rival.queue.lane.model
-        for rival in in_turn(node, classes)
-        if (rival.queue.rank, rival.left_s) < (queue.rank, left_s)
-    )
-    wait_s = sum(
-        node.load_s + memory.usual_service_s(node, other) for other in before if other != model
-    )
+    wait_s, before = 0.0, {model}
+    for rival in in_turn(node, classes):
+        other = rival.queue.lane.model
+        if other not in before and (rival.queue.rank, rival.left_s) < (queue.rank, left_s):
+            before.add(other)
+            wait_s += node.load_s + memory.usual_service_s(node, other)
     if has_room(node):
         return wait_s
     outgoing = resident(node, classes, False, now_s, options)

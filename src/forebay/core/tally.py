@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from typing import TYPE_CHECKING
 
 from forebay.core.snapshot import RECENT, Totals
-
-if TYPE_CHECKING:
-    from forebay.core.events import Arrived
 
 
 class Tally:
@@ -23,12 +19,6 @@ class Tally:
         self.rejected: Counter[str] = Counter()  # codes are ours, so their number is bounded
         self.waits: deque[float] = deque(maxlen=RECENT)
         self.service: deque[float] = deque(maxlen=RECENT)
-
-    def note_prefix(self, arrival: Arrived, cached_tokens: int, token_s: float) -> None:
-        """Count the tokens of a prompt that starts where it could find some of them cached."""
-        self.prefix_tokens += sum(arrival.prefix_tokens)
-        self.prefix_hit_tokens += cached_tokens
-        self.prefix_saved_s += float(cached_tokens) * token_s
 
     def totals(self) -> Totals:
         """Return a copy of what has been counted."""

@@ -137,7 +137,10 @@ class Book:
         if arrival.affinity:
             self.cluster.note_affinity(arrival.affinity, node)
         if entry.prefix:
-            self.tally.note_prefix(arrival, entry.cached_tokens, queue.lane.prefill.token_s())
+            self.tally.prefix_tokens += sum(arrival.prefix_tokens)
+            self.tally.prefix_hit_tokens += entry.cached_tokens
+            saved_s = float(entry.cached_tokens) * queue.lane.prefill.token_s()
+            self.tally.prefix_saved_s += saved_s
         if queue.rank != self.job_rank:
             self.tally.waits.append(entry.waited_s)
         promised_s = entry.promised.p50_s if entry.promised is not None else None
