@@ -23,40 +23,6 @@ def tell(rig: Rig, free: int, reading: int, name: str = "n", slots: int = 8) -> 
     return [action.id for action in actions if isinstance(action, Route)]
 
 
-def test_a_request_starts_where_prompt_and_expected_answer_fit() -> None:
-    rig = new_rig()
-    tell(rig, 1000, 1)
-    rig.start("a", prompt_tokens=500)  # 600 with its answer
-    rig.start("b", prompt_tokens=390, output_limit=10)  # 400: the limit is below the median
-    rig.wait("c", prompt_tokens=0, output_limit=1)
-    assert tell(rig, 0, 2) == []
-    assert tell(rig, 1, 3) == ["c"]
-
-
-def test_the_same_reading_again_gives_nothing_back_and_a_new_one_counts_anew() -> None:
-    rig = new_rig()
-    tell(rig, 300, 1)
-    rig.start("a", prompt_tokens=200)
-    rig.wait("b", prompt_tokens=100)
-    assert tell(rig, 300, 1) == []  # a probe repeats what the last heartbeat said
-    assert tell(rig, 200, 2) == ["b"]
-
-
-def test_what_was_started_since_the_reading_gives_its_room_back_when_it_ends() -> None:
-    rig = new_rig()
-    tell(rig, 500, 1)
-    for name in "ab":
-        rig.start(name, prompt_tokens=100)
-    rig.wait("c", prompt_tokens=200)
-    assert rig.finish("a") == ["c"]  # 200 of b are left
-    rig.wait("d", prompt_tokens=100)
-    rig.finish("c")
-    tell(rig, 0, 2)
-    assert "d" in [route.id for route in rig.routed]
-    rig.wait("e", prompt_tokens=0)
-    assert rig.finish("b") == []  # it was running when the room was read
-
-
 def test_a_node_that_does_not_tell_is_limited_by_its_slots_alone() -> None:
     rig = new_rig()
     rig.node("n", 2)
@@ -66,16 +32,6 @@ def test_a_node_that_does_not_tell_is_limited_by_its_slots_alone() -> None:
     assert tell(rig, 0, 1, slots=3) == []
     rig.node("n", 3)
     assert rig.routed[-1].id == "c"
-
-
-def test_a_request_larger_than_all_that_was_ever_free_starts_once_nothing_runs_there() -> None:
-    rig = new_rig()
-    tell(rig, 500, 1)
-    rig.start("a", prompt_tokens=100)
-    rig.wait("huge", prompt_tokens=10_000)
-    rig.wait("b", prompt_tokens=100)  # fits, but it is not its turn
-    assert rig.finish("a") == ["huge"]
-    assert rig.finish("huge") == ["b"]
 
 
 def test_what_does_not_fit_keeps_its_turn_but_not_from_a_higher_class() -> None:

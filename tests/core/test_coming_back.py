@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from forebay.core import Options, OptionsChanged, Reject, retry_delay_s
-from forebay.core.returns import Identity, Returns
 
 from .rig import Rig
 
@@ -326,14 +325,3 @@ def test_a_user_always_has_one_and_a_lower_bound_drains() -> None:
     for number in range(2):
         rig.refuse(f"d{number}", digest=number)
     assert [who.digest for who in kept] == [0]
-
-
-def test_what_was_taken_takes_no_memory() -> None:
-    returns = Returns()
-    for number in range(1000):
-        who = Identity("a", "", ("m",), 1, number)
-        returns.keep(who, number + 1, 100.0, 0.0, 10)
-        assert returns.find(who, 0.0)
-        returns.drop(who)
-    assert not returns.kept
-    assert not returns._held

@@ -44,12 +44,6 @@ def in_turn(names: list[str], party: dict[str, str]) -> list[str]:
     return [name for turn in sorted(rounds) for name in rounds[turn]]
 
 
-def test_five_of_one_conversation_and_two_of_another_alternate() -> None:
-    rig = busy()
-    send(rig, "AAAAABB")
-    assert letters(rig.run_dry("z")) == "ABABAAA"
-
-
 def test_a_conversation_that_runs_has_had_its_turn_when_the_second_comes() -> None:
     rig = Rig()
     rig.node()
@@ -102,12 +96,6 @@ def test_requests_that_name_no_conversation_are_one() -> None:
     for name, talk in (("n1", ""), ("n2", ""), ("t1", "t"), ("n3", ""), ("t2", "t")):
         rig.wait(name, user="u", conversation=talk)
     assert rig.run_dry("z") == ["n1", "t1", "n2", "t2", "n3"]
-
-
-def test_one_conversation_is_served_in_order_of_arrival() -> None:
-    rig = busy()
-    names = send(rig, "A" * 30)
-    assert rig.run_dry("z") == names
 
 
 @given(drawn=MIXTURES)

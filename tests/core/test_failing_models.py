@@ -15,7 +15,6 @@ from forebay.core import (
     Reject,
     Resumed,
     Route,
-    Wait,
 )
 
 from .rig import Rig
@@ -89,24 +88,6 @@ def test_a_probe_that_fails_puts_the_model_to_rest_before_it_leaves() -> None:
     assert rig.finish("a") == ["b"]
 
 
-def test_a_report_amid_a_trial_lets_no_second_one_in() -> None:
-    rig = Rig()
-    rig.node("n", 4, "m", on_trial=("m",))
-    rig.start("a")
-    rig.wait("b")
-    rig.node("n", 4, "m", on_trial=("m",))
-    assert [route.id for route in rig.routed] == ["a"]
-
-
-def test_while_one_node_tries_another_serves() -> None:
-    rig = Rig()
-    rig.node("n1", 2, "m", on_trial=("m",))
-    rig.node("n2", 2, "m")
-    nodes = [rig.start(name).node for name in "abc"]
-    assert sorted(nodes) == ["n1", "n2", "n2"]
-    rig.wait("d")
-
-
 def test_a_ticket_taken_over_counts_as_the_one_on_trial() -> None:
     rig = Rig()
     rig.node("n", 4, "m", on_trial=("m",))
@@ -122,36 +103,6 @@ def test_a_node_that_is_removed_amid_a_trial_leaves_nothing_behind() -> None:
     rig.give_removal("n")
     rig.finish("a")
     assert rig.refuse("b").code == "model_not_found"
-
-
-def test_a_retry_that_may_run_on_the_same_node_runs_there_at_once() -> None:
-    rig = Rig()
-    rig.node("n", 1)
-    rig.start("a")
-    rig.wait("b")
-    (route,) = rig.come_back("a", exclude=False)
-    assert isinstance(route, Route)
-    assert (route.id, route.node, route.attempt) == ("a", "n", 2)
-
-
-def test_what_waits_for_a_failing_model_runs_when_it_can_be_loaded_again() -> None:
-    rig = Rig()
-    rig.node("n", 1, "big", "small")
-    rig.start("a", "small")
-    (wait,) = rig.give_arrival("b", "big")
-    assert isinstance(wait, Wait)
-    rig.node("n", 1, "big", "small", failing=("big",))
-    rig.finish("a")
-    assert [route.id for route in rig.routed] == ["a"]
-    rig.node("n", 1, "big", "small")
-    assert [route.id for route in rig.routed] == ["a", "b"]
-
-
-def test_a_failing_model_is_served_by_another_node_that_can() -> None:
-    rig = Rig()
-    rig.node("n1", 1, "big", failing=("big",))
-    rig.node("n2", 1, "big")
-    assert rig.start("a", "big").node == "n2"
 
 
 def test_a_failing_model_is_forgotten_with_its_node() -> None:

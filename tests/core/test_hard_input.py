@@ -82,18 +82,6 @@ def test_absurd_measurements_end_no_search_for_slots_with_an_error(
     assert isinstance(scheduler.handle(Arrived("b", "m"), 61.0)[0], Route)
 
 
-def test_a_clock_that_runs_back_is_held_where_it_was() -> None:
-    scheduler = started(Options(wait_s_max=5.0))
-    scheduler.handle(Arrived("a", "m"), 0.0)
-    scheduler.handle(Arrived("b", "m"), 0.0)
-    scheduler.handle(Ticked(), 4.0)
-    scheduler.handle(Ticked(), 1.0)
-    assert scheduler.next_deadline_s() == 5.0
-    (expired,) = scheduler.handle(Ticked(), 5.0)
-    assert isinstance(expired, Expire)
-    assert expired.waited_s == 5.0
-
-
 def test_who_comes_and_goes_behind_a_running_one_leaves_nothing() -> None:
     scheduler = started()
     scheduler.handle(Arrived("runs", "m"), 0.0)

@@ -24,16 +24,6 @@ def test_every_live_class_runs_before_any_job() -> None:
     assert rig.run_dry("z") == ["normal", "low", "j1", "j2"]
 
 
-@pytest.mark.parametrize("class_order", ["strict", "weighted"])
-def test_a_job_gives_way_within_one_run(class_order: str) -> None:
-    rig = Rig(class_order=class_order)
-    rig.node()
-    for number in range(5):
-        rig.arrive(f"j{number}", job=True)
-    rig.wait("a", priority="low")
-    assert rig.finish("j0") == ["a"]
-
-
 def test_jobs_are_outside_the_bounds() -> None:
     rig = Rig(max_size=1, bytes_max=10, per_user_max=1)
     rig.node()
@@ -112,16 +102,6 @@ def test_jobs_do_not_touch_the_turns_of_requests() -> None:
     for name in ("a1", "b1", "a2"):
         rig.wait(name)
     assert rig.run_dry("z") == ["a1", "b1", "a2"]
-
-
-def test_a_job_that_waits_is_not_counted_as_a_request() -> None:
-    rig = Rig()
-    rig.node()
-    rig.start("j1", job=True)
-    rig.wait("j2", job=True)
-    picture = rig.look()
-    assert (picture.waiting, picture.waiting_jobs) == (0, 1)
-    assert (picture.running, picture.running_jobs) == (0, 1)
 
 
 def test_jobs_are_not_displaced_and_displace_nobody() -> None:

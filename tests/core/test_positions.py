@@ -121,25 +121,6 @@ def test_a_higher_class_in_the_lane_is_ahead_and_a_lower_is_not() -> None:
     assert rig.describe("l").position == 3
 
 
-def test_a_place_may_grow() -> None:
-    rig = Rig()
-    rig.node()
-    rig.start("z")
-    rig.wait("a1")
-    rig.wait("a2")
-    assert rig.describe("a2").position == 2
-    rig.wait("b1")
-    assert rig.describe("a2").position == 3
-
-
-def test_one_that_runs_has_no_place() -> None:
-    rig = Rig()
-    rig.node()
-    rig.start("z")
-    told = rig.describe("z")
-    assert (told.state, told.node, told.position, told.reason) == ("running", "n", None, None)
-
-
 def test_one_that_has_ended_is_not_described() -> None:
     rig = Rig()
     rig.node()

@@ -74,14 +74,6 @@ def test_load_is_spread_where_a_cache_saves_less_than_a_turn() -> None:
     assert min(nodes.count("a"), nodes.count("b")) >= 7, "0.01 s are worth no pile"
 
 
-def test_short_instructions_that_all_share_do_not_keep_them_on_one_node() -> None:
-    scheduler = two_nodes(slots=4)
-    nodes = [
-        routed(scheduler.handle(prompt(str(n), 1, tokens=50), 10.0))[str(n)].node for n in range(4)
-    ]
-    assert sorted(nodes) == ["a", "a", "b", "b"], "0.01 s are less than three others cost"
-
-
 def test_one_waits_for_a_cache_that_saves_more_than_the_wait() -> None:
     scheduler = two_nodes()
     node = routed(scheduler.handle(prompt("1", 1), 10.0))["1"].node

@@ -26,7 +26,7 @@ from forebay.core import (
     Ticked,
     Wait,
 )
-from forebay.core.buckets import MINUTE_S, Bucket
+from forebay.core.buckets import MINUTE_S
 
 from .rig import Rig
 
@@ -65,40 +65,6 @@ def routed_by(rig: Rig, at_s: float) -> list[Route]:
 # -- buckets
 
 
-@given(
-    capacity=st.integers(1, 10**9),
-    steps=st.lists(st.tuples(st.floats(0, 200), st.floats(0, 2)), max_size=40),
-)
-def test_a_bucket_never_gives_more_than_itself_and_its_rate(
-    capacity: int, steps: list[tuple[float, float]]
-) -> None:
-    bucket, now_s, taken = Bucket(capacity, 0.0), 0.0, 0.0
-    largest = 0.0
-    for passes_s, share in steps:
-        now_s += passes_s
-        amount = share * capacity
-        if bucket.wait_s(amount, 0.0, now_s) == 0.0:
-            bucket.take(amount, now_s)
-            taken += amount
-            largest = max(largest, amount - capacity)
-        assert bucket.level(now_s) <= capacity
-        most = capacity * (1 + now_s / MINUTE_S) + largest
-        assert taken <= most * (1 + 1e-6)
-
-
-@given(
-    capacity=st.integers(1, 10**12), amount=st.floats(0, 1e13), now_s=st.floats(0, 1e8),
-    spent=st.floats(0, 3),
-)  # fmt: skip
-def test_a_bucket_has_enough_at_the_moment_that_it_says(
-    capacity: int, amount: float, now_s: float, spent: float
-) -> None:
-    bucket = Bucket(capacity, now_s)
-    bucket.take(spent * capacity, now_s)
-    wait_s = bucket.wait_s(amount, 0.0, now_s)
-    assert bucket.wait_s(amount, 0.0, now_s + wait_s) == 0.0
-
-
 # -- pacing
 
 
@@ -115,14 +81,6 @@ def test_requests_over_the_rate_start_one_by_one_as_the_bucket_refills() -> None
     assert names(routed_by(rig, 20.01)) == ["b1"]
     assert names(routed_by(rig, 30.01)) == ["b2"]
     assert rig.look().totals.rate_waits == 3
-
-
-def test_others_pass_a_key_over_its_rate_and_take_the_slot_it_could_not_use() -> None:
-    rig = requests(1)
-    rig.start("a1", key="k")
-    rig.wait("a2", key="k", priority="high")
-    rig.start("b1", key="other")
-    rig.start("c1")
 
 
 def test_a_request_that_the_bucket_did_not_suffice_for_keeps_its_place() -> None:

@@ -209,16 +209,6 @@ def test_a_refusal_takes_one_off_and_says_why() -> None:
     assert core.reason == core.told[0].reason == "the node refused a request as one too many"
 
 
-def test_a_cancellation_excuses_one_refusal_within_a_second() -> None:
-    core = Slots(4)
-    core.ask(4)
-    core.give(Cancelled(core.running[0]))
-    core.give_rest("n", 1.0)
-    assert core.slots == 4
-    core.give_rest("n", 1.0)
-    assert core.slots == 3
-
-
 def test_refusals_of_what_was_only_tried_let_the_node_rest_for_a_moment_only() -> None:
     core = Slots(4)  # which is the first number of a search
     core.give_rest("n", 30.0)
@@ -370,11 +360,6 @@ def test_what_was_found_is_kept_while_a_node_comes_back_with_a_single_slot() -> 
     assert core.slots == 1
     core.node("n", 4, slots_kind="found")
     assert core.slots == before
-
-
-def test_a_new_core_goes_on_from_the_number_that_was_found() -> None:
-    core = Slots(12)
-    assert core.slots == 12
 
 
 # -- whatever happens

@@ -23,17 +23,6 @@ def test_what_is_in_memory_goes_before_what_came_earlier() -> None:
     assert rig.look().totals.swaps == 1
 
 
-def test_interleaved_models_are_collated() -> None:
-    rig = swap_rig()
-    rig.start("z")
-    for number in range(4):
-        for model in ("m", "cold", "third"):
-            rig.wait(f"{model}{number}", model, user="u")
-    order = rig.run_dry("z")
-    assert len(order) == 12
-    assert rig.look().totals.swaps == 2
-
-
 def test_nobody_wanting_the_model_in_memory_swaps_at_once() -> None:
     rig = swap_rig()
     rig.start("z")
@@ -42,13 +31,6 @@ def test_nobody_wanting_the_model_in_memory_swaps_at_once() -> None:
     assert rig.look().nodes[0].loaded == ("cold",)
     rig.finish("c", after_s=1.0)
     assert rig.start("a").node == "n"
-
-
-def test_room_for_two_models_needs_no_swap_rule() -> None:
-    rig = swap_rig(slots=2, room=2)
-    rig.start("a")
-    rig.start("c", "cold")
-    assert rig.look().nodes[0].loaded == ("m", "cold")
 
 
 def test_a_model_that_is_cold_everywhere_is_loaded_where_there_is_room() -> None:
@@ -91,19 +73,6 @@ def test_a_model_once_loaded_serves_as_long_as_the_share_says(share: float, load
             break
     assert running == "a"
     assert rig.now_s == max(1.0, loaded_at_s + loads * LOAD_S)
-
-
-def test_both_models_are_served_for_ever_under_lasting_overload() -> None:
-    rig = swap_rig(swap_wait_s=0.0, max_size=10_000)
-    rig.start("m-0")
-    running, served = "m-0", {"m": 0, "cold": 0}
-    for number in range(1, 1000):
-        for model in ("m", "cold"):
-            rig.wait(f"{model}-{number}", model, user=model)
-        running = rig.finish(running, after_s=2.0)[0]
-        served[running.split("-")[0]] += 1
-    assert min(served.values()) > 300
-    assert rig.look().totals.swaps <= 2000.0 / RESIDENCE_S
 
 
 def test_age_counts_on_when_a_request_moves_up_a_class() -> None:
@@ -168,16 +137,6 @@ def test_no_model_leaves_for_one_that_can_no_longer_be_reached() -> None:
     assert any(isinstance(action, Expire) for action in rig.tick(at_s=rig.now_s + 6.0))
 
 
-def test_one_that_can_no_longer_be_reached_does_not_keep_newcomers_out() -> None:
-    rig = swap_rig(slots=2, wait_s_max=30.0)
-    rig.now_s = 100.0
-    rig.start("z")
-    rig.finish("z", after_s=50.0)
-    rig.start("y")
-    rig.wait("c", "cold")
-    assert rig.start("a").node == "n"
-
-
 def test_there_is_no_last_call_for_one_that_those_before_it_in_turn_keep_from_being_reached() -> (
     None
 ):
@@ -212,17 +171,6 @@ def test_the_model_longest_out_of_memory_is_next_though_its_head_is_younger() ->
     rig.wait("t", "third")
     assert rig.finish("z", after_s=1.0) == ["t"]
     assert rig.finish("t", after_s=1.0) == ["c"]
-
-
-def test_a_turn_is_remembered_after_the_line_has_emptied() -> None:
-    rig = swap_rig()
-    for name, model in (("t0", "third"), ("c0", "cold"), ("m0", "m")):
-        rig.start(name, model)
-        rig.finish(name, after_s=LOAD_S + 1.0)
-    rig.start("z")
-    rig.wait("c", "cold")
-    rig.wait("t", "third")
-    assert rig.finish("z", after_s=1.0) == ["t"]
 
 
 def test_the_next_in_turn_goes_at_anothers_last_call() -> None:
@@ -463,17 +411,6 @@ def test_the_operator_may_change_how_long_a_cold_head_yields() -> None:
     rig.wait("a2")
     assert rig.finish("z", after_s=500.0) == ["a1"]
     rig.give(OptionsChanged(Options(wait_s_max=1e6, swap_wait_s=100.0)))
-    assert rig.finish("a1") == ["c"]
-
-
-def test_the_operator_may_change_the_share() -> None:
-    rig = swap_rig(swap_share=0.001)
-    rig.start("z")
-    rig.wait("c", "cold")
-    rig.wait("a1")
-    rig.wait("a2")
-    assert rig.finish("z", after_s=500.0) == ["a1"]
-    rig.give(OptionsChanged(Options(wait_s_max=1e6, swap_share=0.5)))
     assert rig.finish("a1") == ["c"]
 
 

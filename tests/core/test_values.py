@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forebay.core import Action, Event, Options, Route, Scheduler
+from forebay.core import Action, Event, Options, Scheduler
 from forebay.core.events import NodeState
-
-from .rig import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,29 +68,6 @@ def test_every_action_survives_the_wire(value: Any) -> None:
 def test_nothing_can_be_changed_afterwards(kind: type[msgspec.Struct]) -> None:
     assert kind.__struct_config__.frozen
     assert kind.__struct_config__.tag == kind.__name__
-
-
-def test_a_changed_field_is_refused() -> None:
-    route = Route("a", "n")
-    with pytest.raises(AttributeError):
-        route.node = "other"  # type: ignore[misc]  # that is the point
-
-
-def test_two_values_of_the_same_content_are_equal() -> None:
-    assert Route("a", "n") == Route("a", "n")
-    assert Route("a", "n") != Route("a", "n", attempt=2)
-
-
-def test_real_answers_survive_too() -> None:
-    rig = Rig()
-    rig.node("n", 1, "m", "other", loaded=("m",), load_s=1.0)
-    rig.start("z")
-    rig.finish("z", after_s=1.0, output_tokens=5)
-    rig.start("y")
-    answers = [rig.wait("a"), rig.refuse("b", "unknown"), rig.look(), rig.describe("a")]
-    for answer in answers:
-        for encode, decode in CODECS:
-            assert decode(encode(answer), type=Action) == answer
 
 
 def test_the_states_of_a_node_are_those_of_the_design() -> None:

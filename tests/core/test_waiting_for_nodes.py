@@ -250,26 +250,12 @@ def test_a_node_whose_models_the_operator_lists_has_said_what_it_has() -> None:
     assert "new" in rig.refuse("c", "none").reasons[0]
 
 
-def test_a_short_limit_ends_while_the_node_is_still_starting() -> None:
-    rig = Rig()
-    silent_node(rig)
-    rig.wait("a", max_wait_s=2.0)
-    assert Rig.only(Expire, rig.tick(at_s=2.0)).code == "model_loading"
-
-
 def test_a_node_that_loads_before_it_says_what_it_has_may_have_anything() -> None:
     rig = Rig(offline_wait_s=1.0)
     rig.give(NodeChanged("n", 1, (), state="loading"))
     rig.now_s = 20.0
     assert rig.wait("a").reason == "loading"
     assert Rig.started(rig.node("n")) == ["a"]
-
-
-def test_jobs_wait_for_a_node_that_may_have_their_model() -> None:
-    rig = Rig()
-    silent_node(rig)
-    assert rig.wait("j", job=True).reason == "starting"
-    assert Rig.started(rig.node("new")) == ["j"]
 
 
 def test_names_that_nobody_has_leave_nothing_behind() -> None:
@@ -338,13 +324,6 @@ def test_a_call_that_waits_for_a_job_takes_no_place_in_line() -> None:
     assert rig.look().waiting == 2
     rig.finish("j")
     assert rig.look().waiting == 1
-
-
-def test_one_that_will_not_wait_does_not_wait_for_a_job() -> None:
-    rig = Rig(enabled=False)
-    rig.node()
-    rig.start("j", job=True)
-    assert rig.refuse("a", max_wait_s=0.0).code == "deadline_unreachable"
 
 
 def test_jobs_in_slots_that_it_cannot_use_are_not_waited_for() -> None:
