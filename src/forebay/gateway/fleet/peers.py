@@ -6,8 +6,13 @@ Host, so that the owner authorises by itself. One header more names the gateway 
 it prevents forwarding loops, and, like any forwarding header, keeps the request from passing for
 one of an operator on this machine.
 
-Bounds: request bodies by the route's limit, responses by backpressure (`PeerResponse`), time by
-HEAD_S unless the caller says otherwise, and always by the peer being alive.
+A worker that does not lead forwards to its leader in the same way. It differs in two things: the
+address is a Unix socket that only workers can reach (`gateway/workers/door`), and because of that
+the client's address is believed there, so the leader judges the request as if it had come to it.
+
+Bounds: request bodies by the owner's limits and backpressure, responses by backpressure
+(`PeerResponse`), time by HEAD_S unless the caller says otherwise, and always by the peer being
+alive.
 """
 
 from __future__ import annotations
@@ -68,6 +73,8 @@ CLIENT: Final = b"x-forebay-client"
 FRAMING: Final = frozenset((b"host", b"content-length", b"expect", CLIENT))
 OURS: Final = FRAMING | {b"x-forwarded-for", HOP.encode()}
 """Headers that are rewritten."""
+CHUNKED: Final = -1
+"""In place of the length of a body that is not known before it ends."""
 SAFE: Final = ("GET", "HEAD")
 """Idempotent methods: only these use an idle connection, which the peer may just be closing."""
 
@@ -99,12 +106,18 @@ class PeerResponse:
         assert self._connection is not None
         self._connection.send(head, body, self)
 
-    def begin(self, head: bytes) -> None:
-        """Send the head of a request whose body follows with `send_more`."""
+    async def upload(self, head: bytes, pieces: AsyncIterator[bytes], *, is_chunked: bool) -> None:
+        """Send a request whose body comes in pieces; stop where it is answered before the end."""
         assert self._connection is not None
         self._connection.send(head, [], self)
+        async for piece in pieces:
+            framed = b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunked else piece
+            if not await self._send_more(framed):
+                return
+        if is_chunked:
+            await self._send_more(b"0\r\n\r\n")
 
-    async def send_more(self, data: bytes) -> bool:
+    async def _send_more(self, data: bytes) -> bool:
         """Send a piece of a body; return once there is room for more. False: no more is wanted."""
         if self._connection is None or self.begun.done():
             return False
@@ -222,6 +235,7 @@ class PeerRequest(NamedTuple):
     head: bytes
     body: bytes
     is_safe: bool
+    is_chunked: bool
 
 
 class Peers:
@@ -290,38 +304,25 @@ class Peers:
     # -- forwarding
 
     async def forward(
-        self, request: Request, name: str, bytes_max: int, limit_s: float | None = HEAD_S
+        self, request: Request, name: str, limit_s: float | None = HEAD_S
     ) -> Response:
-        """Return the response of another gateway; raises HttpError where it is unreachable."""
-        address = self._address(name)
-        body = await self._reader.read(request, bytes_max)
-        head = _head(request, address, self._fleet().me, len(body))
-        forwarded = PeerRequest(name, address, head, body, request.method in SAFE)
-        response = await while_connected(request, self._response(forwarded, limit_s))
-        is_head = request.method == "HEAD"
-        return ForwardedResponse(response, self._responses.discard, is_head=is_head)
+        """Return the response of another gateway, or of another worker of this one.
 
-    async def stream(self, request: Request, member: str) -> Response:
-        """Return the answer of another worker of this gateway; the body is passed on as it comes.
-
-        Raises HttpError where it is unreachable; what was read of the body is kept in the request.
+        The body is passed on as it comes. Raises HttpError where the other one is unreachable; what
+        was read of a small body is kept in the request.
         """
-        name = member.partition("-")[0]
-        address = self._address(name)
         given = request.headers
-        has_body = "transfer-encoding" in given or given.get("content-length", "0") != "0"
-        length = int(given["content-length"]) if given.get("content-length", "").isdigit() else -1
-        head = _head(request, address, "", length if has_body else 0)
-        passed = PeerRequest(name, address, head, b"", request.method in SAFE)
-        if 0 < length <= WHOLE_BYTES:
+        length = CHUNKED if "transfer-encoding" in given else int(given.get("content-length", "0"))
+        passed = self._request(request, name, length)
+        if 0 <= length <= WHOLE_BYTES:
+            if length:
+                await self._reader.reserve(request, length)
             passed = passed._replace(body=await self._reader.whole(request))
-            response = await while_connected(request, self._response(passed, None))
-        elif has_body:
-            response = await self._upload(passed, request, is_chunked=length < 0)
+            answer = while_connected(request, self._response(passed, limit_s))
         else:
-            response = await while_connected(request, self._response(passed, None))
+            answer = self._response(passed, limit_s, request)
         is_head = request.method == "HEAD"
-        return ForwardedResponse(response, self._responses.discard, is_head=is_head)
+        return ForwardedResponse(await answer, self._responses.discard, is_head=is_head)
 
     async def ask(
         self, request: Request, name: str, body: bytes, bytes_max: int, limit_s: float | None
@@ -340,9 +341,7 @@ class Peers:
         self, request: Request, name: str, body: bytes, limit_s: float | None
     ) -> AsyncIterator[PeerResponse]:
         """Forward with another body; yield a response that has begun. Raises HttpError."""
-        address = self._address(name)
-        head = _head(request, address, self._fleet().me, len(body))
-        forwarded = PeerRequest(name, address, head, body, request.method in SAFE)
+        forwarded = self._request(request, name, len(body))._replace(body=body)
         response = await self._response(forwarded, limit_s)
         try:
             yield response
@@ -370,77 +369,70 @@ class Peers:
             raise shutting_down()
         return fleet
 
-    def _address(self, name: str) -> str:
-        address = self._fleet().address_of(name)
+    def _request(self, request: Request, name: str, length: int) -> PeerRequest:
+        """Return a request as it is forwarded, without its body."""
+        fleet = self._fleet()
+        address = fleet.address_of(name)
         if address is None:
             raise _away(f"gateway {name}, which has it, is not in the fleet")
-        return address
+        head = _head(request, address, fleet.me, length)
+        return PeerRequest(name, address, head, b"", request.method in SAFE, length == CHUNKED)
 
-    async def _response(self, request: PeerRequest, limit_s: float | None) -> PeerResponse:
-        """Return a response that has begun; raises HttpError."""
-        pool = self._pool(request.address)
+    async def _response(
+        self, passed: PeerRequest, limit_s: float | None, source: Request | None = None
+    ) -> PeerResponse:
+        """Return a response that has begun; raises HttpError.
+
+        `source` has a body that is passed on as it comes.
+        """
+        pool = self._pool(passed.address)
         sent = False
         try:
-            async with asyncio.timeout(limit_s):
-                idle = pool.take() if request.is_safe else None
-                if idle is not None:
-                    with contextlib.suppress(Stale):  # then on a new connection
-                        return await self._begun(PeerResponse(idle), request)
-                response = PeerResponse(await pool.connect())
-                sent = True
-                return await self._begun(response, request)
+            idle = pool.take() if passed.is_safe and source is None else None
+            if idle is not None:
+                with contextlib.suppress(Stale):  # then on a new connection
+                    return await self._begun(PeerResponse(idle), passed, limit_s)
+            response = PeerResponse(await pool.connect())
+            sent = True
+            return await self._begun(response, passed, limit_s, source)
         except TimeoutError:
             error = BackendFailed(f"no answer within {limit_s:g} s")
-            raise self._failed(request, error, sent=sent) from None
+            raise self._failed(passed, error, sent=sent) from None
         except BackendFailed as error:
-            raise self._failed(request, error, sent=sent) from None
+            raise self._failed(passed, error, sent=sent) from None
 
-    async def _upload(
-        self, passed: PeerRequest, request: Request, *, is_chunked: bool
+    async def _begun(
+        self,
+        response: PeerResponse,
+        passed: PeerRequest,
+        limit_s: float | None,
+        source: Request | None = None,
     ) -> PeerResponse:
-        """Pass a body on as it comes; return a response that has begun. Raises HttpError."""
-        try:
-            response = PeerResponse(await self._pool(passed.address).connect())
-        except BackendFailed as error:
-            raise self._failed(passed, error, sent=False) from None
         self._responses.add(response)
         try:
-            response.begin(passed.head)
-            async for piece in self._reader.pieces(request):
-                framed = b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunked else piece
-                if not await response.send_more(framed):
-                    break  # it was answered before it had come
+            if source is None:
+                response.send(passed.head, passed.body)
+                await self._head_of(response, passed, limit_s)
             else:
-                if is_chunked:
-                    await response.send_more(b"0\r\n\r\n")
-            return await while_connected(request, self._answer_of(response, passed))
+                pieces = self._reader.pieces(source)
+                await response.upload(passed.head, pieces, is_chunked=passed.is_chunked)
+                await while_connected(source, self._head_of(response, passed, limit_s))
         except BaseException:
             response.stop()
             self._responses.discard(response)
             raise
-
-    async def _answer_of(self, response: PeerResponse, passed: PeerRequest) -> PeerResponse:
-        try:
-            await response.begun
-        except BackendFailed as error:
-            raise self._failed(passed, error, sent=True) from None
+        self._unreachable.discard(passed.name)
         return response
 
-    async def _begun(self, response: PeerResponse, request: PeerRequest) -> PeerResponse:
-        """Wait for the head of the response, as long as the peer is alive."""
-        self._responses.add(response)
-        try:
-            response.send(request.head, request.body)
+    async def _head_of(
+        self, response: PeerResponse, passed: PeerRequest, limit_s: float | None
+    ) -> None:
+        """Wait for the head of a response, as long as the peer is alive."""
+        async with asyncio.timeout(limit_s):
             while not (await asyncio.wait({response.begun}, timeout=ALIVE_S))[0]:
-                if self._is_lost(request.name):
+                if self._is_lost(passed.name):
                     raise BackendFailed("it has sent no heartbeat for too long")
-            response.begun.result()
-        except BaseException:
-            response.stop()
-            self._responses.discard(response)
-            raise
-        self._unreachable.discard(request.name)
-        return response
+        response.begun.result()
 
     def _is_lost(self, name: str) -> bool:
         seen = self._fleet().picture().replicas
@@ -488,17 +480,17 @@ def _head(request: Request, address: str, me: str, length: int) -> bytes:
         written += [pair for pair in end_to_end(given) if pair[0] not in OURS]
         via = b", ".join([*hops, peer.encode()] if peer else hops) or b"unknown"
         written += [(b"x-forwarded-for", via), (HOP.encode(), me.encode())]
-    written += _framing(request, length, is_whole=parts.scheme != UNIX)
+    written += _framing(request, length)
     query = b"?" + scope["query_string"] if scope["query_string"] else b""
     method = b"GET" if request.method == "HEAD" else request.method.encode()  # its end is known
     return b"%b %b%b HTTP/1.1\r\n%b\r\n" % (method, scope["raw_path"], query, header_block(written))
 
 
-def _framing(request: Request, length: int, *, is_whole: bool) -> Headers:
+def _framing(request: Request, length: int) -> Headers:
     """Return the headers that frame a body; one that is passed on as it comes may break off."""
     if not length:
         return [(b"content-length", b"0")] if request.method == "POST" else []
-    framed = (
-        (b"transfer-encoding", b"chunked") if length < 0 else (b"content-length", b"%d" % length)
-    )
-    return [framed] if is_whole else [framed, (b"connection", b"close")]
+    if length == CHUNKED:
+        return [(b"transfer-encoding", b"chunked"), (b"connection", b"close")]
+    framed = (b"content-length", b"%d" % length)
+    return [framed] if length <= WHOLE_BYTES else [framed, (b"connection", b"close")]

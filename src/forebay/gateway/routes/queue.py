@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("forebay.gateway")
 
 ID_LENGTH_MAX = 128
-BODY_BYTES_MAX = 65_536
-"""These requests have no body."""
 DESCRIBE_S = 1.0
 """How long the leader may take to describe a request."""
 REASONS = {
@@ -147,7 +145,7 @@ class QueueRoutes:
         if exchange is None and len(ticket_id) <= ID_LENGTH_MAX:
             name = await self.peers.of_request(ticket_id, request)
             if name is not None:
-                return await self.peers.forward(request, name, BODY_BYTES_MAX)
+                return await self.peers.forward(request, name)
         key = caller.key
         if exchange is None or (
             key is not None and not key.admin and not self._is_of(exchange, caller)

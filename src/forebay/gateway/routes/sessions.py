@@ -85,7 +85,7 @@ class SessionRoutes:
             session_id = request.path_params["session_id"]
             peer = await self._peers.of_session(session_id, request)
             if peer is not None:
-                return await self._peers.forward(request, peer, BODY_BYTES_MAX, limit_s)
+                return await self._peers.forward(request, peer, limit_s)
             session = await self._service.find(session_id, caller)
             return await handler(session, request, caller)
 

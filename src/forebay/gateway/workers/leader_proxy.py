@@ -86,7 +86,7 @@ class LeaderProxy:
             leader = self.store.leader
             if leader:
                 try:
-                    return await self.peers.stream(request, leader)
+                    return await self.peers.forward(request, leader.partition("-")[0], None)
                 except HttpError as error:
                     if error.problem.code != "replica_unavailable" or loop.time() > deadline_s:
                         raise
