@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from forebay.cli.main import app
+from forebay.sdk.transport import LoopPace
 
 from .batch_server import BATCH, FILE, BatchServer, progress
 
@@ -270,17 +271,18 @@ def test_a_gateway_that_goes_away_is_waited_for(
     server.on_poll = lambda poll: server.go_away() if poll == 2 else None
     waits: list[float] = []
 
-    def wait(seconds: float) -> None:
+    async def sleep(_: LoopPace, seconds: float) -> None:
         waits.append(seconds)
-        if seconds == 2.0:
+        if len(waits) == 3:
             server.start()
 
-    monkeypatch.setattr("forebay.cli.gateway.wait_s", wait)
+    monkeypatch.setattr(LoopPace, "sleep", sleep)
     done = run(server, file)
     assert done.exit_code == 0, done.output
     assert "Waiting for it to come back" in done.stderr
     assert "The gateway is back" in done.stderr
-    assert waits == [0.0, 1.0, 2.0]
+    assert waits[0] == 0.0
+    assert 0.25 <= waits[1] <= 0.5 <= waits[2] <= 1.0
     assert (len(server.uploads), len(server.created)) == (1, 1)
 
 
@@ -289,7 +291,11 @@ def test_a_download_that_was_cut_off_is_made_again_and_never_shown_half(
 ) -> None:
     server.cut_downloads = 2
     seen: list[bool] = []
-    monkeypatch.setattr("forebay.cli.gateway.wait_s", lambda _: seen.append(out(file).exists()))
+
+    async def sleep(_: LoopPace, seconds: float) -> None:
+        seen.append(out(file).exists())
+
+    monkeypatch.setattr(LoopPace, "sleep", sleep)
     done = run(server, file)
     assert done.exit_code == 0, done.output
     assert "broke off its answer" in done.stderr

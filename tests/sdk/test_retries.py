@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import subprocess
 import sys
@@ -19,9 +20,18 @@ from forebay.sdk import (
     GatewayError,
     NotAllowed,
 )
-from forebay.sdk.transport import pause_s, retry_after_s
+from forebay.sdk.errors import error_of
+from forebay.sdk.transport import (
+    AWAY_PAUSE_S_MAX,
+    AWAY_S_MAX,
+    Outage,
+    Transport,
+    TransportOptions,
+    pause_s,
+    retry_after_s,
+)
 
-from .conftest import QuickPace, StillPace, until
+from .conftest import HighestChance, QuickPace, StillPace, until
 
 if TYPE_CHECKING:
     from .conftest import Place
@@ -185,3 +195,39 @@ async def test_the_key_is_sent_as_a_bearer(server: ScriptedServer) -> None:
     async with AsyncClient(server.url + "/", "secret", pace=QuickPace()) as client:
         await client.health()
     assert server.asked[0].headers["authorization"] == "Bearer secret"
+
+
+def outage(pace: QuickPace, said: list[object]) -> Outage:
+    options = TransportOptions("http://127.0.0.1:9", None, 1.0)
+    return Outage(Transport(options, HighestChance(), pace), said.append)
+
+
+async def test_a_gateway_that_stays_away_is_given_up_after_pauses_that_grow() -> None:
+    pace, said = QuickPace(), list[object]()
+    away = GatewayAway("no gateway answers at x (refused)", sent=False)
+
+    async def ask() -> None:
+        raise away
+
+    with pytest.raises(GatewayAway):
+        await outage(pace, said).until_answered(ask)
+    assert pace.slept[:5] == [0.5, 1.0, 2.0, 4.0, 8.0]
+    assert max(pace.slept) == AWAY_PAUSE_S_MAX
+    assert AWAY_S_MAX <= pace.monotonic_s() < AWAY_S_MAX + AWAY_PAUSE_S_MAX
+    assert said == [away]
+
+
+@pytest.mark.parametrize(("status", "asked"), [(400, 1), (401, 1), (404, 1), (429, 2), (503, 2)])
+async def test_only_what_may_pass_is_asked_again(status: int, asked: int) -> None:
+    said: list[object] = []
+    refused = error_of(status, {"error": {"code": "c", "message": "no"}})
+    answers = [refused, None]
+
+    async def ask() -> None:
+        if (answer := answers.pop(0)) is not None:
+            raise answer
+
+    with contextlib.nullcontext() if asked == 2 else pytest.raises(GatewayError):
+        await outage(QuickPace(), said).until_answered(ask)
+    assert len(answers) == 2 - asked
+    assert said == ([refused, None] if asked == 2 else [])

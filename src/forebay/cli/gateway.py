@@ -15,13 +15,12 @@ import typer
 
 from forebay.cli.exits import FAILED, NOT_ALLOWED, NOT_REACHABLE, USAGE
 from forebay.cli.invocation import as_called, asked_with, local_url
-from forebay.cli.output.console import fail
+from forebay.cli.output.console import fail, say
 from forebay.cli.output.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping
 
-    from forebay.clock import Clock
     from forebay.sdk import SdkError
     from forebay.sdk.transport import Transport
 
@@ -29,9 +28,6 @@ T = TypeVar("T")
 
 LIMIT_S = 10.0
 """A gateway answers these from memory; one that does not is not well."""
-PAUSE_S, PAUSE_S_MAX = 1.0, 15.0
-AWAY_S_MAX = 600.0
-"""Longer than a restart with a large model to load; shorter than a night."""
 
 GatewayUrl = Annotated[
     str | None,
@@ -159,67 +155,18 @@ def start_hint() -> str:
     return f"Start one with: {as_called('serve')}. Or name it with --url or FOREBAY_URL."
 
 
-# -- a gateway that is away for a moment
-
-
-class OutageRetry:
-    """Asks until there is an answer: a gateway may be restarted, replaced, or out of reach.
-
-    Pauses grow from PAUSE_S to PAUSE_S_MAX. One that stays away for AWAY_S_MAX is given up; what it
-    was given to do is safe with it, so nothing is lost but the watching.
-    """
-
-    def __init__(
-        self, clock: Clock, say: Callable[[str], None], wait: Callable[[float], None] | None = None
-    ) -> None:
-        self._clock = clock
-        self._say = say
-        self.wait = wait or wait_s
-
-    def until_answered(self, ask: Callable[[], T]) -> T:
-        """Return what `ask` does; raises SdkError for a real no, and at last."""
-        from forebay.sdk import SdkError
-
-        since_s: float | None = None
-        pause_s = PAUSE_S
-        while True:
-            try:
-                answer = ask()
-            except SdkError as problem:
-                if not is_passing(problem):
-                    raise
-                now_s = self._clock.monotonic_s()
-                if since_s is None:
-                    since_s = now_s
-                    self.tell(problem)
-                elif now_s - since_s >= AWAY_S_MAX:
-                    raise
-            else:
-                if since_s is not None:
-                    self.tell(None)
-                return answer
-            self.wait(pause_s)
-            pause_s = min(pause_s * 2, PAUSE_S_MAX)
-
-    def tell(self, problem: SdkError | None) -> None:
-        """Say that the gateway is away, or that it is back."""
-        if problem is None:
-            self._say("The gateway is back.")
-        else:
-            reason = printable(problem)
-            self._say(f"{reason[:1].upper()}{reason[1:]}. Waiting for it to come back.")
+def say_outage(problem: SdkError | None) -> None:
+    """Say that the gateway is away, or, without a problem, that it is back."""
+    if problem is None:
+        say("The gateway is back.")
+    else:
+        reason = printable(problem)
+        say(f"{reason[:1].upper()}{reason[1:]}. Waiting for it to come back.")
 
 
 def wait_s(seconds: float) -> None:
     """Let time pass; Ctrl-C ends it at once."""
     threading.Event().wait(seconds)
-
-
-def is_passing(problem: SdkError) -> bool:
-    """Say whether asking again later may help."""
-    from forebay.sdk import Busy, GatewayAway, NodeFailed
-
-    return isinstance(problem, GatewayAway | Busy | NodeFailed)
 
 
 # -- where it is

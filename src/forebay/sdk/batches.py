@@ -17,12 +17,13 @@ import msgspec
 
 from forebay.api.batches import Batch, BatchList, File
 from forebay.sdk.errors import BadAnswer, BatchFailed, GatewayAway, WaitTooLong
-from forebay.sdk.transport import ApiCall, FileUpload, decoded, query
+from forebay.sdk.transport import ApiCall, FileUpload, Outage, decoded, query
 from forebay.sdk.values import BatchResult
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 
+    from forebay.sdk.errors import SdkError
     from forebay.sdk.transport import Transport
 
 CHAT_ROUTE = "/v1/chat/completions"
@@ -103,15 +104,8 @@ class BatchMethods:
     async def send_batch(self, file: IO[bytes], endpoint: str, window: str) -> Batch:
         """Start a batch of a file of lines, and close the file."""
         with file:
-            upload = FileUpload("requests.jsonl", file)
-            call = ApiCall("POST", "/v1/files", upload=upload, read_s=UPLOAD_S)
-            uploaded = await self._transport.ask(call, File)
-        body = {
-            "input_file_id": uploaded.id,
-            "endpoint": endpoint,
-            "completion_window": window,
-        }
-        return await self._transport.ask(ApiCall("POST", "/v1/batches", body), Batch)
+            file_id = await upload_file(self._transport, "requests.jsonl", file)
+        return await create_batch(self._transport, file_id, endpoint, window)
 
     async def batch_state(self, batch_id: str) -> Batch:
         """Return a batch as it stands."""
@@ -139,7 +133,7 @@ class BatchMethods:
         """Return a batch when it has ended; raises WaitTooLong, and BatchFailed for bad input."""
         try:
             async with asyncio.timeout(timeout_s):
-                batch = await self._followed(batch_id, on_progress)
+                batch = await follow_batch(self._transport, batch_id, on_progress)
         except TimeoutError as error:
             raise WaitTooLong(f"batch {batch_id} has not ended within {timeout_s:g} s") from error
         if batch.status == "failed":
@@ -165,22 +159,6 @@ class BatchMethods:
 
     # -- inside
 
-    async def _followed(
-        self, batch_id: str, on_progress: Callable[[Batch], object] | None
-    ) -> Batch:
-        call = ApiCall("GET", f"/v1/batches/{quote(batch_id)}", is_repeatable=True)
-        wait_s = POLL_S
-        while True:
-            _, headers, content = await self._transport.fetch(call)
-            batch = decoded(content, Batch)
-            if on_progress is not None:
-                on_progress(batch)
-            if batch.ended:
-                return batch
-            asked_s = poll_after_s(headers)
-            await self._transport.pause(wait_s if asked_s is None else asked_s)
-            wait_s = min(wait_s * POLL_GROWTH, POLL_S_MAX)
-
     async def _lines(self, file_id: str) -> AsyncGenerator[bytes, None]:
         call = ApiCall("GET", f"/v1/files/{quote(file_id)}/content", is_repeatable=True)
         async with self._transport.opened(call) as response:
@@ -199,6 +177,42 @@ class BatchMethods:
                 raise GatewayAway(f"the file {file_id} was cut off", sent=True)
         if rest.strip():
             yield rest
+
+
+async def upload_file(transport: Transport, name: str, file: IO[bytes]) -> str:
+    """Send a file of lines and return its id; raises SdkError."""
+    upload = FileUpload(name, file)
+    call = ApiCall("POST", "/v1/files", upload=upload, read_s=UPLOAD_S)
+    return (await transport.ask(call, File)).id
+
+
+async def create_batch(
+    transport: Transport, file_id: str, endpoint: str, window: str, **more: object
+) -> Batch:
+    """Start the batch of a file that was sent; raises SdkError."""
+    body = {"input_file_id": file_id, "endpoint": endpoint, "completion_window": window, **more}
+    return await transport.ask(ApiCall("POST", "/v1/batches", body), Batch)
+
+
+async def follow_batch(
+    transport: Transport,
+    batch_id: str,
+    on_progress: Callable[[Batch], object] | None = None,
+    on_outage: Callable[[SdkError | None], object] | None = None,
+) -> Batch:
+    """Return a batch when it has ended; raises SdkError, but waits for a gateway that is away."""
+    call = ApiCall("GET", f"/v1/batches/{quote(batch_id, safe='')}", is_repeatable=True)
+    outage, wait_s = Outage(transport, on_outage), POLL_S
+    while True:
+        _, headers, content = await outage.until_answered(lambda: transport.fetch(call))
+        batch = decoded(content, Batch)
+        if on_progress is not None:
+            on_progress(batch)
+        if batch.ended:
+            return batch
+        asked_s = poll_after_s(headers)
+        await transport.pause(wait_s if asked_s is None else asked_s)
+        wait_s = min(wait_s * POLL_GROWTH, POLL_S_MAX)
 
 
 def poll_after_s(headers: Mapping[str, str]) -> float | None:

@@ -79,7 +79,7 @@ class AsyncClient(JobMethods, BatchMethods):
             options.get("verify", True),
         )
         self._transport = Transport(reached, chance, options.get("pace"))
-        self.prompting = PromptSender(self._transport, chance)
+        self.prompting = PromptSender(self._transport)
         """For session clients."""
 
     async def __aenter__(self) -> Self:

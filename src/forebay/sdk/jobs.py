@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from forebay.api.jobs import JobAccepted, JobSubmission
-from forebay.sdk.errors import Busy, GatewayAway, NodeFailed, WaitTooLong
-from forebay.sdk.transport import ApiCall, decoded, query
+from forebay.sdk.errors import GatewayAway, WaitTooLong
+from forebay.sdk.transport import ApiCall, Outage, decoded, query
 from forebay.sdk.values import Job
 from forebay.sse import SseEvent
 
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
 SILENCE_S = 60.0
 """The gateway sends a comment every 15 s; four times that is silence."""
-ASK_S, ASK_S_MAX = 1.0, 15.0
-AWAY_S_MAX = 600.0
-"""A gateway that stays away longer than a restart takes is given up."""
+ASK_S = 1.0
 
 
 class JobList(Struct):
@@ -111,47 +109,37 @@ async def wait_for_job(
 
     `on_outage` is called with the reason when the gateway goes away, with None when it is back.
     """
-    follower = _JobFollower(transport, job_id, on_change, on_outage)
+    follower = _JobFollower(transport, job_id, on_change)
+    outage = Outage(transport, on_outage)
     try:
         async with asyncio.timeout(limit_s):
-            return await follower.to_the_end()
+            while not (job := await outage.until_answered(follower.look)).ended:
+                await transport.pause(ASK_S)
+            return job
     except TimeoutError as error:
         raise WaitTooLong(f"job {job_id} has not ended within {limit_s:g} s") from error
 
 
 class _JobFollower:
-    """Follows the events of one job; where they break off, asks with growing pauses."""
+    """Follows the events of one job; when they end, for whatever reason, asks."""
 
     def __init__(
         self,
         transport: Transport,
         job_id: int,
         on_change: Callable[[Job], object] | None,
-        on_outage: Callable[[SdkError | None], object] | None,
     ) -> None:
         self._transport = transport
         self._job_id = job_id
         self._on_change = on_change
-        self._on_outage = on_outage or (lambda _: None)
         self._seen: tuple[object, ...] = ()
-        self._away_since_s: float | None = None
-        self._pause_s = ASK_S
 
-    async def to_the_end(self) -> Job:
-        while True:
-            try:
-                await self._listen()
-                job = await self._transport.get(f"/jobs/{self._job_id}", Job)
-            except (GatewayAway, Busy, NodeFailed) as problem:
-                await self._wait_to_reconnect(problem)
-                continue
-            if self._away_since_s is not None:
-                self._on_outage(None)
-            self._away_since_s, self._pause_s = None, ASK_S
-            self._note(job)
-            if job.ended:
-                return job
-            await self._transport.pause(ASK_S)
+    async def look(self) -> Job:
+        """Return the job as it stands when its events have ended; raises SdkError."""
+        await self._listen()
+        job = await self._transport.get(f"/jobs/{self._job_id}", Job)
+        self._note(job)
+        return job
 
     async def _listen(self) -> None:
         """Hear of changes until the events end, for whatever reason."""
@@ -171,13 +159,3 @@ class _JobFollower:
             self._seen = now
             if self._on_change is not None:
                 self._on_change(job)
-
-    async def _wait_to_reconnect(self, problem: SdkError) -> None:
-        now_s = self._transport.pace.monotonic_s()
-        if self._away_since_s is None:
-            self._away_since_s = now_s
-            self._on_outage(problem)
-        elif now_s - self._away_since_s >= AWAY_S_MAX:
-            raise problem
-        await self._transport.pause(self._pause_s)
-        self._pause_s = min(self._pause_s * 2, ASK_S_MAX)

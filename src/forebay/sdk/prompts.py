@@ -32,7 +32,6 @@ from forebay.sdk.session_api import PromptRequest, SessionApi, Subscription, ses
 from forebay.sdk.values import SessionEvent, Turn
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import AsyncGenerator, Callable
 
     from forebay.api.sessions import PromptAccepted
@@ -50,9 +49,8 @@ MAX_PENDING = 5
 class PromptSender:
     """Sends prompts and follows them: one for a client and all its session clients."""
 
-    def __init__(self, transport: Transport, random: random.Random) -> None:
+    def __init__(self, transport: Transport) -> None:
         self.transport = transport
-        self.random = random
         self.reservations = PromptReservations()
         self.calls = SessionApi(transport)
 
@@ -99,9 +97,7 @@ class PromptSender:
         """Send a prompt and follow its session only until it has ended."""
         prompts = OpenPrompts(self.transport, session_id)
         prompt = await self.send(prompts, session_id, request, limit)
-        subscription = Subscription(
-            self.transport, self.random, session_id, prompt.after_event_id, prompts
-        )
+        subscription = Subscription(self.transport, session_id, prompt.after_event_id, prompts)
         following = self.transport.tasks.start(self.follow(subscription, prompts))
         try:
             return await prompt.finish_with(on_event)

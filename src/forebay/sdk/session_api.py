@@ -25,14 +25,13 @@ from forebay.api.sessions import (
     SessionMessages,
 )
 from forebay.sdk.chat import waiting_headers
-from forebay.sdk.errors import BadAnswer, Busy, GatewayAway, NodeFailed
-from forebay.sdk.transport import ApiCall, decoded
+from forebay.sdk.errors import BadAnswer, GatewayAway
+from forebay.sdk.transport import PASSING, ApiCall, Outage, decoded
 from forebay.sdk.values import Message, SessionEvent, Turn
 from forebay.sse import SseComment
 
 if TYPE_CHECKING:
-    import random
-
+    from forebay.sdk.errors import SdkError
     from forebay.sdk.transport import Transport
     from forebay.sdk.values import Prompt
     from forebay.sse import SseEvent
@@ -42,9 +41,6 @@ BRANCH_S = 3600.0
 SILENCE_S = 60.0
 """The gateway sends a comment every 15 s; four times that is silence."""
 HEARTBEATS_BEFORE_ASKING = 4
-PAUSE_S, PAUSE_S_MAX = 0.5, 15.0
-AWAY_S_MAX = 600.0
-"""Longer than a restart with a large model to load; shorter than a night."""
 ID = re.compile("[0-9]{1,18}")
 UNREADABLE_MAX = 3
 """Events in a row that cannot be read; then it is not a gateway that answers."""
@@ -156,13 +152,12 @@ class Subscription:
     def __init__(
         self,
         transport: Transport,
-        random: random.Random,
         session_id: str,
         last_event_id: int,
         listener: SessionListener,
     ) -> None:
         self._transport = transport
-        self._random = random
+        self._outage = Outage(transport)
         self._session_id = session_id
         self._listener = listener
         self.last_event_id = last_event_id
@@ -171,13 +166,11 @@ class Subscription:
         self._unreadable = 0
         self._empty_connections = 0
         """Connections in a row that ended without an event."""
-        self._away_since_s: float | None = None
-        self._pause_s = PAUSE_S
 
     async def run(self) -> None:
         """Read until the session is closed; raises the SdkError that ended it otherwise."""
         while True:
-            problem: Exception
+            problem: SdkError
             try:
                 if await self._listen():
                     return
@@ -191,9 +184,10 @@ class Subscription:
                     raise
                 self._listener.mark_uncertain()
                 problem = error
-            except (GatewayAway, Busy, NodeFailed) as error:
+            except PASSING as error:
                 problem = error
-            await self._wait_to_reconnect(problem)
+            await self._outage.wait(problem)
+            await self._listener.check_outcomes()
 
     async def _listen(self) -> bool:
         """Hear events over one connection; True when the session has said that it is over."""
@@ -205,7 +199,7 @@ class Subscription:
             aclosing(self._transport.events(response)) as coming,
         ):
             async for found in coming:
-                self._away_since_s, self._pause_s = None, PAUSE_S
+                self._outage.end()
                 if isinstance(found, SseComment):
                     self._note_heartbeat()
                 elif self._take_event(found):
@@ -229,17 +223,6 @@ class Subscription:
         self._heartbeats += 1
         if self._heartbeats % HEARTBEATS_BEFORE_ASKING == 0:
             self._listener.mark_uncertain()
-
-    async def _wait_to_reconnect(self, problem: Exception) -> None:
-        """Wait before the next connection; raises the problem where it has lasted too long."""
-        now_s = self._transport.pace.monotonic_s()
-        if self._away_since_s is None:
-            self._away_since_s = now_s
-        elif now_s - self._away_since_s >= AWAY_S_MAX:
-            raise problem
-        await self._transport.pause(self._pause_s * self._random.uniform(0.5, 1.0))
-        self._pause_s = min(self._pause_s * 2, PAUSE_S_MAX)
-        await self._listener.check_outcomes()
 
 
 def _event(frame: SseEvent, event_id: int) -> SessionEvent | None:

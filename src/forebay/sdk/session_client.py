@@ -92,7 +92,6 @@ class AsyncSessionClient:
             self._ears.buffers.add(self._kept)
         self._subscription = Subscription(
             self._transport,
-            client.prompting.random,
             self.session_id,
             state.last_event_id if last_event_id is None else last_event_id,
             self._ears,

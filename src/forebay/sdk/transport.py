@@ -25,9 +25,11 @@ import msgspec
 
 from forebay.sdk.errors import (
     BadAnswer,
+    Busy,
     ClientClosed,
     GatewayAway,
     GatewayError,
+    NodeFailed,
     PromptQueueFullError,
     error_of,
 )
@@ -36,9 +38,10 @@ from forebay.sse import EVENT_BYTES_MAX, BadStream, SseParser
 if TYPE_CHECKING:
     import random
     import ssl
-    from collections.abc import AsyncIterator, Coroutine, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
     from datetime import datetime
 
+    from forebay.sdk.errors import SdkError
     from forebay.sse import SseComment, SseEvent
 
 T = TypeVar("T")
@@ -54,6 +57,11 @@ RETRY_AFTER_S_MAX = 120.0
 JITTER = 0.25
 PAUSE_S, PAUSE_S_MAX = 0.5, 8.0
 LATER = (429, 503)
+PASSING = (GatewayAway, Busy, NodeFailed)
+"""After these, asking again later may help."""
+AWAY_PAUSE_S_MAX = 15.0
+AWAY_S_MAX = 600.0
+"""Longer than a restart with a large model to load; shorter than a night."""
 
 
 class FileUpload(NamedTuple):
@@ -192,6 +200,10 @@ class Transport:
     def check_open(self) -> None:
         if self.is_closed:
             raise ClientClosed("the client is closed")
+
+    def jittered(self, seconds: float) -> float:
+        """Return a pause of which many clients do not come back at one moment."""
+        return seconds * self._random.uniform(0.5, 1.0)
 
     # -- inside
 
@@ -379,6 +391,49 @@ def _moment(text: str | None) -> datetime | None:
         return parsedate_to_datetime(text or "")
     except ValueError:
         return None
+
+
+class Outage:
+    """A gateway that is away for a while: pauses that double, and an end after AWAY_S_MAX.
+
+    `on_change` is called with the reason when it goes away, and with None when it is back.
+    """
+
+    def __init__(
+        self, transport: Transport, on_change: Callable[[SdkError | None], object] | None = None
+    ) -> None:
+        self._transport = transport
+        self._on_change = on_change or (lambda _: None)
+        self._since_s: float | None = None
+        self._pause_s = PAUSE_S
+
+    def end(self) -> None:
+        """Note that the gateway answers."""
+        if self._since_s is not None:
+            self._on_change(None)
+        self._since_s, self._pause_s = None, PAUSE_S
+
+    async def wait(self, problem: SdkError) -> None:
+        """Wait before the next attempt; raises the problem if it has lasted too long."""
+        now_s = self._transport.pace.monotonic_s()
+        if self._since_s is None:
+            self._since_s = now_s
+            self._on_change(problem)
+        elif now_s - self._since_s >= AWAY_S_MAX:
+            raise problem
+        await self._transport.pause(self._transport.jittered(self._pause_s))
+        self._pause_s = min(self._pause_s * 2, AWAY_PAUSE_S_MAX)
+
+    async def until_answered(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Return what `ask` does, asked again while the gateway is away; raises SdkError."""
+        while True:
+            try:
+                answer = await ask()
+            except PASSING as problem:
+                await self.wait(problem)
+            else:
+                self.end()
+                return answer
 
 
 class Tasks:

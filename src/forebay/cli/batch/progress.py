@@ -6,13 +6,13 @@ from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from forebay.cli.output.tables import SafeConsole
 from forebay.cli.output.text import short, speed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from rich.console import Console
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 WINDOW_S = 60.0
 """How far back the speed looks: long enough to be calm, short enough to be true."""
 SAMPLES_MAX = 256
-LARGE_BYTES = 8 * 1024 * 1024
-"""Smaller files are there before a bar could be read."""
 STATUSES = {
     "validating": "Checking the file",
     "in_progress": "Running",
@@ -70,17 +68,6 @@ class BatchProgressBar:
     def say(self, text: str) -> None:
         """Say something, above the bar where there is one."""
         self._console.print(text, soft_wrap=True)
-
-    @contextmanager
-    def uploading(self, size: int) -> Iterator[Callable[[int], None]]:
-        """Show an upload; yields what to call with the bytes of each piece."""
-        if size < LARGE_BYTES or not self._console.is_terminal:
-            yield lambda _: None
-            return
-        columns = (TextColumn("Uploading"), BarColumn(), DownloadColumn(binary_units=True))
-        with Progress(*columns, console=self._console, transient=True) as bar:
-            task = bar.add_task("", total=size)
-            yield lambda sent: bar.advance(task, sent)
 
     @contextmanager
     def running(self) -> Iterator[None]:

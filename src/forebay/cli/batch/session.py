@@ -10,21 +10,24 @@ import typer
 from msgspec import Struct
 
 from forebay.cli.batch.progress import BatchProgressBar
-from forebay.cli.batch.run import BadFile, BatchSteps, endpoint_of
+from forebay.cli.batch.run import BadFile, download, endpoint_of, unreadable
 from forebay.cli.exits import FAILED, INTERRUPTED, NOT_REACHABLE, USAGE
-from forebay.cli.gateway import GatewayClient, OutageRetry
+from forebay.cli.gateway import GatewayClient, say_outage
 from forebay.cli.invocation import at_gateway
 from forebay.cli.output.console import fail, say, tell, tell_json
 from forebay.cli.output.text import printable, short
 from forebay.clock import SystemClock
 from forebay.sdk import BadAnswer, GatewayAway, SdkError
+from forebay.sdk.batches import create_batch, follow_batch, upload_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from forebay.cli.batch.run import BatchOutputs
     from forebay.sdk import Batch
+    from forebay.sdk.transport import Transport
 
+NAME_LENGTH_MAX = 256
 OUTCOMES = {
     "completed": "is completed",
     "expired": "has expired",
@@ -75,8 +78,6 @@ class BatchSession:
     def __init__(
         self, batch: NewBatch | str, outputs: BatchOutputs, client: GatewayClient, *, as_json: bool
     ) -> None:
-        progress = BatchProgressBar(SystemClock())
-        self._steps = BatchSteps(client, OutageRetry(SystemClock(), progress.say), progress)
         self._client = client
         self._outputs = outputs
         self._as_json = as_json
@@ -88,23 +89,44 @@ class BatchSession:
     def begin(self, batch: NewBatch) -> None:
         """Upload the file and make its batch."""
         endpoint = endpoint_of(batch.file, batch.endpoint)
-        self._file_id = self._steps.upload(batch.file).id
+        name = batch.file.name
+        try:
+            with batch.file.open("rb") as file:
+                self._file_id = self._client.run(lambda http: upload_file(http, name, file))
+        except OSError as error:
+            raise unreadable(batch.file, error) from None
         say(f"Uploaded {batch.file} to {self._client.url}.")
-        made = self._steps.create(self._file_id, batch.file.name, endpoint, batch.window)
-        self._batch_id = made.id
-        say(f"Batch {printable(made.id)} is created. Ctrl-C leaves it running.")
+        self._batch_id = self._client.run(lambda http: self._create(http, endpoint, batch)).id
+        say(f"Batch {printable(self._batch_id)} is created. Ctrl-C leaves it running.")
+
+    async def _create(self, http: Transport, endpoint: str, batch: NewBatch) -> Batch:
+        assert self._file_id is not None
+        about = {"file": batch.file.name[:NAME_LENGTH_MAX]}
+        return await create_batch(http, self._file_id, endpoint, batch.window, metadata=about)
 
     def finish(self) -> NoReturn:
         """Follow the batch to its end, fetch what it left, and exit as it went."""
-        assert self._batch_id is not None
-        found = self._steps.follow(self._batch_id)
+        found = self._client.run(self._follow)
         if found.status == "failed":
             self._tell_faults(found)
         self._sum_up(
             found,
-            self._steps.fetch(found.output_file_id, self._outputs.output),
-            self._steps.fetch(found.error_file_id, self._outputs.errors),
+            self._fetch(found.output_file_id, self._outputs.output),
+            self._fetch(found.error_file_id, self._outputs.errors),
         )
+
+    async def _follow(self, http: Transport) -> Batch:
+        assert self._batch_id is not None
+        progress = BatchProgressBar(SystemClock())
+        with progress.running():
+            return await follow_batch(http, self._batch_id, progress.update, say_outage)
+
+    def _fetch(self, file_id: str | None, path: Path) -> str | None:
+        """Download one file that the batch left, if it did, and return its path."""
+        if file_id is None:
+            return None
+        self._client.run(lambda http: download(http, file_id, path, say_outage))
+        return str(path)
 
     def how_to_go_on(self) -> str:
         """Return what can be done about a batch that was left."""

@@ -13,18 +13,18 @@ from rich.live import Live
 from rich.text import Text
 
 from forebay.cli.exits import INTERRUPTED
-from forebay.cli.gateway import OutageRetry, is_passing, wait_s
+from forebay.cli.gateway import say_outage, wait_s
 from forebay.cli.invocation import at_gateway
 from forebay.cli.jobs.tables import count_table, job_table
 from forebay.cli.output.console import say, tell
 from forebay.cli.output.tables import console_for_output
 from forebay.clock import SystemClock
-from forebay.sdk import BadAnswer, GatewayError, Job, SdkError
+from forebay.sdk import BadAnswer, GatewayError, Job
 from forebay.sdk.jobs import JobList, wait_for_job
-from forebay.sdk.transport import ApiCall
+from forebay.sdk.transport import PASSING, ApiCall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from rich.console import Console
 
@@ -49,11 +49,10 @@ def follow(
 
     Ends the command where the gateway says no, or stays away.
     """
-    retry = OutageRetry(SystemClock(), say)
     try:
         with client.or_exit():
-            client.run(lambda http: wait_for_job(http, job_id, None, on_change, retry.tell))
-            return retry.until_answered(lambda: client.ask("GET", f"/jobs/{job_id}", Job))
+            client.run(lambda http: wait_for_job(http, job_id, None, on_change, say_outage))
+            return client.ask("GET", f"/jobs/{job_id}", Job)
     except KeyboardInterrupt:
         say(
             f"\nJob {job_id} continues. Follow it with: {at_gateway(f'jobs watch {job_id}')}. "
@@ -106,31 +105,37 @@ def watch_all(client: GatewayClient, as_json: bool) -> None:
         raise typer.Exit(INTERRUPTED) from None
 
 
-def _print_looks(client: GatewayClient) -> None:
-    retry = OutageRetry(SystemClock(), say)
+def _looks(client: GatewayClient) -> Iterator[tuple[JobOverview, str]]:
+    """Yield what there is, every second; while the gateway is away, what there was, and why."""
+    seen, trouble = look(client), ""
     while True:
-        seen = retry.until_answered(lambda: look(client))
+        yield seen, trouble
+        wait_s(LOOK_EVERY_S)
+        try:
+            seen, trouble = look(client), ""
+        except PASSING as problem:
+            trouble = client.explain(problem)
+
+
+def _print_looks(client: GatewayClient) -> None:
+    last_trouble = ""
+    for seen, trouble in _looks(client):
+        if trouble and trouble != last_trouble:
+            say(trouble)
+        last_trouble = trouble
         counts: dict[str, dict[str, int]] = {}
         for (task_type, status), number in seen.counts.items():
             counts.setdefault(task_type, {})[status] = number
-        tell(json.dumps({"counts": counts, "jobs": seen.raw_jobs}))
-        wait_s(LOOK_EVERY_S)
+        if not trouble:
+            tell(json.dumps({"counts": counts, "jobs": seen.raw_jobs}))
 
 
 def _draw_looks(client: GatewayClient, console: Console) -> None:
-    seen, trouble = look(client), ""
     with Live(console=console, auto_refresh=False) as live:
-        while True:
+        for seen, trouble in _looks(client):
             shown = max(1, min(JOBS_SHOWN, console.height - ROWS_BESIDES))
             foot = Text(trouble, "red") if trouble else CALM
             live.update(_drawn(seen, shown, foot), refresh=True)
-            wait_s(LOOK_EVERY_S)
-            try:
-                seen, trouble = look(client), ""
-            except SdkError as problem:
-                if not is_passing(problem):
-                    raise
-                trouble = client.explain(problem)
 
 
 def _drawn(seen: JobOverview, jobs_max: int, foot: Text) -> Group:
