@@ -1,7 +1,7 @@
 """Which build this is: the hot path compiled to C extensions, or plain Python.
 
 The source is the same for both. Installing compiles where a C compiler is there (`hatch_build.py`);
-a wheel that is plain says why, in a file beside this one.
+a wheel that is plain has the reason in a file beside this one.
 """
 
 from importlib.machinery import ExtensionFileLoader, PathFinder

@@ -41,7 +41,7 @@ def may_take(held: int, taken: int, places: int, owners: int) -> bool:
 
 
 class SharedBound(NamedTuple):
-    """A number of places that is one for all keys: 0 where a setting says how many there are."""
+    """A number of places that is one for all keys: 0 if a setting has their number."""
 
     what: str  # what takes a place, in the plural
     code: str  # of the error where there is none

@@ -18,11 +18,11 @@ class CancelToken:
     """Tell whoever holds this token that its work is no longer wanted.
 
     >>> token = CancelToken()
-    >>> registration = token.register(lambda: print("told"))
+    >>> registration = token.register(lambda: print("cancelled"))
     >>> token.cancelled
     False
     >>> token.cancel()
-    told
+    cancelled
     >>> token.cancel()      # a second time changes nothing
     >>> token.cancelled, token.registered
     (True, 0)

@@ -45,7 +45,7 @@ class KvCache(Protocol):
         """
 
     def completed(self, state: Any, tokens: int) -> Any:
-        """Return the blocks that these tokens complete, as the engine wants to be told."""
+        """Return the blocks that these tokens complete, in the form that the engine takes."""
 
 
 def kv_cache(scheduler: Any) -> KvCache:

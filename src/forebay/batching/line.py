@@ -6,7 +6,7 @@ half are dead: every operation is O(log n), counted over many.
 
 The batch. `take(max_count, budget)` goes down the line and takes what still fits. Going on past a
 request that does not fit keeps one big request from holding up everybody (head-of-line
-blocking), but nothing then says that it is ever served: small ones can eat the memory for ever.
+blocking), but nothing then ensures that it is ever served: small ones can eat the memory for ever.
 So there is a bound. A call that takes something behind a request which did not fit has passed it
 over, and that is counted, once a call. After `max_skips` passes memory is *reserved* for it: from
 then on nothing behind it is taken until it fits. With nothing new admitted behind it, what runs
@@ -33,7 +33,7 @@ fits: a request looked at in vain was passed over, at most `max_skips` times in 
 of k costs O(k log n), and only what was passed over is put back. (Two kinds are looked at in
 each call: those passed over freely, and those that do not fit ahead of a reservation.)
 
-What it does not do: age. Strict priority can starve the lower ones; that is what it says.
+What it does not do: age. Strict priority can starve the lower ones, by definition.
 
 Not thread-safe: the queue holds its lock around every call. A token may be cancelled meanwhile;
 a request whose token is cancelled is dropped when it comes up, never handed out.

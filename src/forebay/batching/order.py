@@ -64,7 +64,7 @@ class ServiceOrder:
             self._stand(line)
 
     def pop(self) -> Ticket | None:
-        """Take the first ticket out; the caller says next whether it was served or passed over."""
+        """Take the first ticket out; the caller reports whether it was served or passed over."""
         while self._firsts:
             entry = heappop(self._firsts)
             if self._stands(*entry):

@@ -373,7 +373,7 @@ class BatchingEngine:
 
         `capacity`, `fairness`: of the queue. `answer_bound`: tokens of an answer for
         which memory is reserved, None for all of `max_tokens`. `batching`, `generation`: what
-        transformers is told; its scheduler is replaced.
+        transformers is given; its scheduler is replaced.
         """
         if answer_bound is not None:
             at_least(1, "answer_bound", answer_bound)

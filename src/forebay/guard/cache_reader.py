@@ -1,6 +1,6 @@
 """Reads how much of its key-value cache a backend has free, for the heartbeats.
 
-A backend that knows says so in its `GET /health`: `{"kv_free_tokens": 52000}`, the tokens that
+A backend that knows reports it in its `GET /health`: `{"kv_free_tokens": 52000}`, the tokens that
 could begin now, less what those under way may still need. Most do not; one that has answered
 without it is asked again a minute later.
 """

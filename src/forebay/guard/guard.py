@@ -52,7 +52,7 @@ FIRST_PROBE_S: Final = 5.0
 CLOSING_S: Final = 1.0
 """How long the last bytes may take to leave."""
 ROOM_S: Final = 0.25
-"""After a request has ended, until the gateways are told what room that has made in the cache."""
+"""After a request has ended, until the gateways get the room that it has left in the cache."""
 BODIES_BYTES_MAX: Final = 1_073_741_824
 """What all unanswered bodies may take together; gateways hold fewer."""
 WILDCARDS: Final = ("0.0.0.0", "::", "")
@@ -179,7 +179,7 @@ class GuardOptions(Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 7900
     slots: int = 0
-    """Requests let through at once; 0 takes what the backend says, and 1 where it does not."""
+    """Requests let through at once; 0 takes what the backend reports, and 1 if it reports none."""
     model_slots: Mapping[str, int] = {}
     """Requests of some models, by pattern, that gateways may send beside these."""
     gateways: tuple[str, ...] = ()

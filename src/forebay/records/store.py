@@ -63,7 +63,7 @@ class RecordStore:
         self._database.close(limit_s)
 
     def state_of_file(self) -> FileState | None:
-        """Return what stays the same as long as nobody writes; None where that cannot be told."""
+        """Return what stays the same as long as nobody writes; None if that is unknown."""
         return self._database.state_of_file()
 
     # -- keys

@@ -1,6 +1,6 @@
 """Usage by the hour: counts per key, user and model, gathered in memory between two writes.
 
-Pure: whoever counts says which hour it is. Everything is bounded: beyond USERS_MAX users in an hour
+Pure: whoever counts passes the hour. Everything is bounded: beyond USERS_MAX users in an hour
 the rest is summed up under `other`, and beyond ROWS_MAX rows (a database that is away for long) so
 are users and models; what has no row even then is lost, and counted.
 """
@@ -51,7 +51,7 @@ class UsageQuery(NamedTuple):
     """The first hour, since 1970; `last` is the last."""
     last: int
     by: tuple[str, ...] = ("key", "user", "model")
-    """What is told apart; the rest is summed up."""
+    """What is counted one by one; the rest is summed up."""
     key: str | None = None
     """Of this key only."""
     limit: int = ANSWER_MAX

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 CONTEXT_TOKENS_UNKNOWN = 8192
-"""Assumed where no node says what fits: most models of today take at least that much."""
+"""Assumed if no node reports what fits: most models of today take at least that much."""
 TURNS_MAX = 200
 HISTORY_BYTES_MAX = 524_288
 TOKENS_PER_BYTE_SAFE = 1 / 3
@@ -110,7 +110,7 @@ class Conversation:
     def learn(self, sent_bytes: int, messages: int, prompt_tokens: int) -> None:
         """Take a node's own count of what was sent as the measure from now on.
 
-        Of little text the count says more about the template than about the text.
+        For little text the count depends more on the template than on the text.
         """
         if sent_bytes >= LEARN_BYTES_MIN:
             text_tokens = prompt_tokens - messages * TOKENS_PER_MESSAGE

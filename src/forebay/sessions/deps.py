@@ -25,7 +25,7 @@ class SessionDeps:
     make_call: Callable[[SessionRecord, Prompt, bytes], InferenceCall | Problem]
     """Makes a request of a body, with the settings and keys of the moment."""
     context_tokens: Callable[[str], int | None]
-    """What fits into a model's context; None where no node says."""
+    """What fits into a model's context; None if no node reports it."""
     wait_s_max: Callable[[], float]
     """How long a request may wait in the queue (`queue.max_wait_seconds`)."""
     rank_of: Callable[[str], int]

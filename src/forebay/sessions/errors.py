@@ -5,7 +5,7 @@ from __future__ import annotations
 from forebay.relay.problem import Problem
 
 RETRY_AFTER_S = 5.0
-"""What clients over the cap are told to wait: a turn takes about that long."""
+"""The `Retry-After` of clients over the cap: a turn takes about that long."""
 
 
 class SessionRejected(Exception):

@@ -411,6 +411,6 @@ def _prompt(row: Row[Any]) -> Prompt:
     if row.started_at is not None:
         prompt.waited_ms = max(0, int((row.started_at - row.accepted_at) * 1000))
     if row.result is not None:
-        prompt.told = True
+        prompt.is_published = True
         prompt.result = msgspec.json.decode(row.result, type=TurnResult)
     return prompt

@@ -88,8 +88,8 @@ class Prompt:
     """A prompt that was admitted to a session."""
 
     __slots__ = (
-        "accepted_at", "added", "deadline_at", "deadline_timer", "id", "messages",
-        "recovered", "result", "sender", "seq", "started_at", "status", "told", "waited_ms",
+        "accepted_at", "added", "deadline_at", "deadline_timer", "id", "is_published", "messages",
+        "recovered", "result", "sender", "seq", "started_at", "status", "waited_ms",
     )  # fmt: skip
 
     def __init__(
@@ -108,7 +108,7 @@ class Prompt:
         self.waited_ms = 0
         self.status: Status = "accepting"
         self.result: TurnResult | None = None
-        self.told = False
+        self.is_published = False
         """Whether its outcome is written, and so may be published."""
         self.recovered = False
         """Whether it was queued when the last process died: it waits until a node is up."""
@@ -125,7 +125,7 @@ class Prompt:
         self.status = TRANSITIONS[self.status, cause]
 
     def terminal_event(self) -> tuple[str, dict[str, Any]]:
-        """Return the type and the fields of the one event that says how it ended."""
+        """Return the type and the fields of the one event about its end."""
         result = self.result
         assert result is not None
         if result.error is not None:

@@ -70,7 +70,7 @@ class Recovered(Struct, frozen=True):
 
     record: SessionRecord
     prompts: list[Prompt]
-    """In order; their status says how far they had come."""
+    """In order; their status is how far they had come."""
     events: dict[str, int]
     """The number of the terminal event of each that has one."""
 

@@ -113,7 +113,7 @@ class Session:
         return self._ended.get(prompt_id) is not None
 
     def context_tokens(self) -> int | None:
-        """Return what fits into the model's context; None where no node says."""
+        """Return what fits into the model's context; None if no node reports it."""
         return self._deps.context_tokens(self.record.model)
 
     def budget(self) -> ContextBudget:
@@ -323,7 +323,7 @@ class Session:
                 self._failed_writes.add(prompt.id)
                 return
             self._failed_writes.discard(prompt.id)
-            prompt.told = True
+            prompt.is_published = True
             self.log.release()
 
         self._writer.persist(lambda: self._ledger.end(prompt, event_id, ended_at), written)
@@ -407,10 +407,10 @@ class Session:
         self._start_next()
 
     def _restore_ended(self, ended: list[Prompt], events: dict[str, int]) -> None:
-        told = sorted(
+        ends = sorted(
             (events[prompt.id], prompt.id, prompt) for prompt in ended if prompt.id in events
         )
-        for event_id, _, prompt in told[-RESTORED_EVENTS_MAX:]:
+        for event_id, _, prompt in ends[-RESTORED_EVENTS_MAX:]:
             kind, fields = prompt.terminal_event()
             self.log.restore(event_id, kind, prompt.id, fields)
         for prompt in ended:

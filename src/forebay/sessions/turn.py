@@ -118,7 +118,7 @@ class AnswerReader:
         if not isinstance(chunk, dict):
             return  # `[DONE]`, or something of the node's own
         if chunk.get("error"):
-            self.error = _said(chunk["error"]) or "it ended its answer with an error"
+            self.error = _message_of(chunk["error"]) or "it ended its answer with an error"
         self.usage = _usage(chunk.get("usage")) or self.usage
         choices = chunk.get("choices")
         if not isinstance(choices, list):
@@ -132,21 +132,21 @@ class AnswerReader:
         reason = _text(choice.get("finish_reason"))
         if 0 < len(reason) <= 64:
             self.finish_reason = reason
-        said = choice.get("delta") or choice.get("message")
-        if not isinstance(said, dict):
+        message = choice.get("delta") or choice.get("message")
+        if not isinstance(message, dict):
             return
-        text = _text(said.get("content"))
+        text = _text(message.get("content"))
         if text:
             self._new.append(text)
             self._pieces.append(text)
-        thought = _text(said.get("reasoning_content")) or _text(said.get("reasoning"))
+        thought = _text(message.get("reasoning_content")) or _text(message.get("reasoning"))
         if thought:
             self._thoughts.append(thought)
         self._chars += len(text) + len(thought)
 
 
 def _decoded(data: bytes) -> Any:
-    """Return what JSON says; None where it says nothing."""
+    """Return the value of a JSON text; None if it is none."""
     try:
         return _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -187,15 +187,15 @@ def _usage(given: object) -> TokenUsage | None:
 
 
 def words_of(body: bytes) -> str:
-    """Return what a node says in an error body, cut short; empty where it says nothing readable.
+    """Return the message in the error body of a node, cut short; empty if none can be read.
 
     >>> words_of(b'{"error": {"message": "too long"}}'), words_of(b'"no"'), words_of(b"<html>")
     ('too long', 'no', '')
     """
-    return _said(_decoded(body))
+    return _message_of(_decoded(body))
 
 
-def _said(value: Any) -> str:
+def _message_of(value: Any) -> str:
     for name in ("error", "message", "detail"):
         if isinstance(value, dict) and name in value:
             value = value[name]
@@ -407,5 +407,5 @@ def _error_of_node(status: int, body: bytes) -> Problem:
     words = words_of(body)
     if status >= 500:
         return Problem("node_failed", said(status, words.encode() or body))
-    told = f": {words}" if words else ""
-    return Problem("node_refused", f"the node refused the request ({status}){told}")
+    reason = f": {words}" if words else ""
+    return Problem("node_refused", f"the node refused the request ({status}){reason}")

@@ -243,7 +243,7 @@ class Database:
             )
 
     def state_of_file(self) -> FileState | None:
-        """Return what stays the same as long as nobody writes; None where that cannot be told.
+        """Return what stays the same as long as nobody writes; None if that is unknown.
 
         It cannot for PostgreSQL, and not just after a write.
         """

@@ -75,7 +75,7 @@ class PgListener:
         self._woken.close()
 
     def _listen(self) -> None:
-        """Listen until told to stop, or until the connection fails."""
+        """Listen until it is stopped, or until the connection fails."""
         with self._database.connect() as connection:
             connection.exec_driver_sql(f"LISTEN {self._channel}")
             driver: Any = connection.connection.driver_connection

@@ -278,7 +278,7 @@ def _pending(prompt: Prompt) -> dict[str, object]:
 
 def _turn(prompt: Prompt) -> dict[str, object]:
     result, status = prompt.result, prompt.status
-    if status == "accepting" or (prompt.is_over and not prompt.told):
+    if status == "accepting" or (prompt.is_over and not prompt.is_published):
         # An outcome that is not written yet may be another one after a crash.
         status = "queued" if prompt.started_at is None else "running"
         result = None
