@@ -5,6 +5,7 @@ timer for the next deadline. What runs the requests (`Node`) and what sends them
 parts that are given to it, and so are watchers, who see each event with what was decided. Nothing
 here sees the state of the core, and nothing draws a random number.
 
+>>> from forebay.core import NodeChanged, Scheduler
 >>> class Echo:
 ...     def start(self, sent: SentRequest, attempt: int) -> None:
 ...         engine.after(2.0, lambda: engine.post(Finished(sent.arrived.id)))
