@@ -1,4 +1,4 @@
-"""A soak as a page: memory, descriptors, slots, tasks and throughput over time."""
+"""A soak as a page: what must stay flat, and the throughput, over time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from bench.soak.verdict import MIB
+from bench.soak.verdict import SERIES
 from forebay.load.page import page
 from forebay.load.report import Curve, Figure, Report, Section
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from bench.soak.samples import Sample
 
 POINTS_MAX = 180
-LOOKS = ("p50", "p95", "class look-2")
 
 
 def picture(samples: Sequence[Sample], every_s: float, title: str, summary: str) -> str:
@@ -24,45 +23,24 @@ def picture(samples: Sequence[Sample], every_s: float, title: str, summary: str)
     size = -(-len(samples) // POINTS_MAX)
     groups = [samples[start : start + size] for start in range(0, len(samples), size)]
 
-    def figure(name: str, about: str, curves: dict[str, list[float | None]]) -> Figure:
+    def figure(title: str, about: str, values: list[float | None]) -> Figure:
+        span_s = len(groups) * every_s * size
+        curves = [Curve(title, "p50", values)]
         return Figure(
-            title=name,
-            about=about,
-            kind="lines",
-            unit="count",
-            span_s=len(groups) * every_s * size,
-            curves=[
-                Curve(each, look, values)
-                for (each, values), look in zip(curves.items(), LOOKS, strict=False)
-            ],
+            title=title, about=about, kind="lines", unit="count", span_s=span_s, curves=curves
         )
-
-    def level(value: Callable[[Sample], float]) -> list[float | None]:
-        return [fmean(map(value, group)) for group in groups]
 
     def rate(total: Callable[[Sample], float]) -> list[float | None]:
         return [None, *(_growth(total, *pair) for pair in pairwise(samples[::size]))]
 
     figures = [
-        figure("Memory", "MiB of the gateway", {"RSS": level(lambda one: one.rss_bytes / MIB)}),
-        figure("Connections", "Descriptors of the gateway, and the clients that are there.", {
-            "descriptors": level(lambda one: one.fds),
-            "clients": level(lambda one: one.present),
-        }),
-        figure("Slots", "Taken, and the requests that wait for one.", {
-            "slots": level(lambda one: one.slots),
-            "waiting": level(lambda one: one.waiting),
-        }),
-        figure("Tasks", "Threads and tasks of the gateway, and its sessions.", {
-            "threads": level(lambda one: one.threads),
-            "tasks": level(lambda one: one.told.get("tasks", 0.0)),
-            "sessions": level(lambda one: one.sessions),
-        }),
-        figure("Requests", "Ended per second.", {"requests": rate(lambda one: one.requests)}),
-        figure("Processor time", "Of the gateway, in % of one core.", {
-            "processor": rate(lambda one: 100 * one.cpu_s),
-        }),
-    ]  # fmt: skip
+        *(
+            figure(one.name, "Of the gateway.", [fmean(map(one.value, group)) for group in groups])
+            for one in SERIES
+        ),
+        figure("requests", "Ended per second.", rate(lambda one: one.requests)),
+        figure("processor time", "% of one core.", rate(lambda one: 100 * one.cpu_s)),
+    ]
     report = Report(
         title=title, lines=summary.splitlines(), sections=[Section("Over time", figures)]
     )

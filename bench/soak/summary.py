@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
-from bench.soak.verdict import MIB, growth
+from bench.soak.verdict import SERIES, growth
 
 if TYPE_CHECKING:
     import argparse
@@ -44,18 +44,13 @@ def _figures(samples: Sequence[Sample]) -> list[str]:
     first, last = samples[0], samples[-1]
     spent_s = last.at_s - first.at_s
     found = [f"  {spent_s / 60:.1f} minutes, {len(samples)} samples"]
-    for name, values in (
-        ("memory, MiB", [(one.at_s, one.rss_bytes / MIB) for one in samples]),
-        ("descriptors", [(one.at_s, float(one.fds)) for one in samples]),
-        ("threads", [(one.at_s, float(one.threads)) for one in samples]),
-        ("slots", [(one.at_s, one.slots) for one in samples]),
-        ("tasks", [(one.at_s, one.told.get("tasks", 0.0)) for one in samples]),
-    ):
-        by_median, by_slope = growth(values)
-        seen = [value for _, value in values]
+    for series in SERIES:
+        points = series.points(samples)
+        by_median, by_slope = growth(points)
+        seen = [value for _, value in points]
         found.append(
-            f"  {name}: median {median(seen):.1f}, at most {max(seen):.1f}; over half of the run "
-            f"{by_median:+.1f} by medians, {by_slope:+.1f} by slope"
+            f"  {series.name}: median {median(seen):.1f}, at most {max(seen):.1f}; over half of "
+            f"the run {by_median:+.1f} by medians, {by_slope:+.1f} by slope"
         )
     found.append(f"  /metrics answered within {max(one.health_s for one in samples):.2f} s")
     found.append(

@@ -21,19 +21,38 @@ from __future__ import annotations
 
 from itertools import combinations
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from bench.soak.samples import Sample
 
 MIB = 1 << 20
-RSS_BOUND_BYTES, RSS_BOUND_SHARE = 16 * MIB, 0.15
-FDS_BOUND, FDS_BOUND_SHARE = 16, 0.25
-COUNTS_BOUND, COUNTS_BOUND_SHARE = 20, 0.5
+
+
+class Series(NamedTuple):
+    """One thing that must stay flat: by how much, or by what share, it may grow."""
+
+    name: str
+    value: Callable[[Sample], float]
+    bound: float
+    share: float
+
+    def points(self, samples: Sequence[Sample]) -> list[tuple[float, float]]:
+        return [(one.at_s, self.value(one)) for one in samples]
+
+
+SERIES = (
+    Series("memory, MiB", lambda one: one.rss_bytes / MIB, 16, 0.15),
+    Series("descriptors without clients", lambda one: one.fds - one.present, 16, 0.25),
+    Series("slots", lambda one: one.slots, 20, 0.5),
+    Series("threads", lambda one: one.threads, 20, 0.5),
+    Series("sessions", lambda one: one.sessions, 20, 0.5),
+    Series("tasks", lambda one: one.told.get("tasks", 0.0), 20, 0.5),
+)
 PAIRS_OF = 200
 """Samples that slopes are taken between; more are thinned out."""
 
@@ -72,22 +91,11 @@ def not_flat(samples: Sequence[Sample]) -> list[str]:
     """Return what grew during the load, in words."""
     if len(samples) < 8:
         return [f"only {len(samples)} samples: too few to judge"]
-    found = []
-    rss = [(one.at_s, float(one.rss_bytes)) for one in samples]
-    if grown := drift(rss, RSS_BOUND_BYTES, RSS_BOUND_SHARE):
-        found.append(f"memory grew by {grown / MIB:.1f} MiB over half of the run")
-    fds = [(one.at_s, float(one.fds - one.present)) for one in samples]
-    if grown := drift(fds, FDS_BOUND, FDS_BOUND_SHARE):
-        found.append(f"descriptors grew by {grown:.0f} over half of the run")
-    counts = {
-        "slots": [(one.at_s, one.slots) for one in samples],
-        "threads": [(one.at_s, float(one.threads)) for one in samples],
-        "sessions": [(one.at_s, one.sessions) for one in samples],
-        "tasks": [(one.at_s, one.told.get("tasks", 0.0)) for one in samples],
-    }
-    for name, points in counts.items():
-        if grown := drift(points, COUNTS_BOUND, COUNTS_BOUND_SHARE):
-            found.append(f"{name} grew by {grown:.0f} over half of the run")
+    found = [
+        f"{one.name}: {grown:.1f} more over half of the run"
+        for one in SERIES
+        if (grown := drift(one.points(samples), one.bound, one.share))
+    ]
     orphaned = samples[-1].told.get("leases_orphaned_total", 0.0)
     if orphaned:
         found.append(f"{orphaned:.0f} leases were without a live exchange")
