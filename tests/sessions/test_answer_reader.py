@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.sessions.prompt import TokenUsage
+from forebay.api.sessions import TokenUsage
 from forebay.sessions.turn import ANSWER_CHARS_MAX, LINE_BYTES_MAX, AnswerReader, TooLong
 
 

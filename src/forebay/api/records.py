@@ -93,14 +93,14 @@ class HourlyUsage(ResponseBody, frozen=True):
 
     hour: Annotated[str, unchecked(format="date-time")]
     """Its beginning."""
-    key: str | None
+    key: str | None = None
     """Null where `by` sums up over it; empty for a request without a key."""
-    user: str | None
-    model: str | None
+    user: str | None = None
+    model: str | None = None
     """Empty for requests that never ran."""
-    requests: Count
-    prompt_tokens: Count
-    output_tokens: Count
+    requests: Count = 0
+    prompt_tokens: Count = 0
+    output_tokens: Count = 0
 
 
 class Usage(ResponseBody, frozen=True):

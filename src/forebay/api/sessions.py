@@ -158,11 +158,11 @@ class PromptAccepted(ResponseBody, frozen=True, rename="camel"):
 class PromptQueueFull(ResponseBody, frozen=True, rename="camel"):
     """The 503 of a prompt over the cap."""
 
-    code: Literal["prompt_queue_full"]
     error: str
     session_id: str
     limit: Count
     pending_count: Count
+    code: Literal["prompt_queue_full"] = "prompt_queue_full"
 
 
 class RememberedMessage(TypedDict):

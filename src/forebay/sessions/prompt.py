@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import Struct
 
+from forebay.api.sessions import TokenUsage, TurnError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -46,21 +48,6 @@ class Sender(Struct, frozen=True):
     """The caller's own, for a node that has none; never written to the ledger."""
     trace: str = ""
     """The caller's `traceparent`."""
-
-
-class TokenUsage(Struct, frozen=True, rename="camel"):
-    """What a turn cost, as the node counts."""
-
-    prompt_tokens: int
-    completion_tokens: int
-
-
-class TurnError(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Why a turn has no answer."""
-
-    code: str
-    message: str
-    retry_after_ms: int | None = None
 
 
 class TurnResult(Struct, frozen=True):

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from forebay.api.sessions import TokenUsage
 from forebay.core import NO_ROOM
 from forebay.relay.answer import said
 from forebay.relay.problem import Problem
 from forebay.sessions.capacity import resource_of
 from forebay.sessions.conversation import size_bytes
-from forebay.sessions.prompt import TokenUsage
 from forebay.sse import BadStream, SseLines
 
 if TYPE_CHECKING:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forebay.api.sessions import TokenUsage, TurnError
 from forebay.errors import NotAllowed
 from forebay.sessions.conversation import TURNS_MAX, CompletedTurn, Message
 from forebay.sessions.ledger import BY_NAME, PRUNE_EVERY, SessionLedger
-from forebay.sessions.prompt import Prompt, Sender, TokenUsage, TurnError, TurnResult
+from forebay.sessions.prompt import Prompt, Sender, TurnResult
 from forebay.sessions.record import Recovered, SessionRecord
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 from forebay.core import actions
 from forebay.gateway.routes import queue, request_list
-from forebay.gateway.routes.request_list import RequestFilter, RequestList, RequestRow
+from forebay.gateway.routes.request_list import RequestFilter, RequestList
 
 from ..conftest import OK
 from ..fleet import fleet_rig
@@ -16,6 +16,8 @@ from ..hot.test_users_and_keys import ADMIN, A, B, key, start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+
+    from forebay.api.queue import ListedRequest
 
     from ..conftest import Rig
     from ..fleet.fleet_rig import FleetRig
@@ -160,7 +162,7 @@ async def test_looking_through_many_gives_others_their_turn_and_tells_each_reque
 
 
 def turns_and_rows(
-    looking: Coroutine[Any, Any, list[RequestRow]], meanwhile: Callable[[], object] = object
+    looking: Coroutine[Any, Any, list[ListedRequest]], meanwhile: Callable[[], object] = object
 ) -> tuple[int, list[str]]:
     """Go through a search turn by turn; `meanwhile` is called after the first."""
     turns = 0

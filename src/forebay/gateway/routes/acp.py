@@ -74,7 +74,7 @@ class AcpRoutes:
         self._reader = reader
         self._peers = peers
         self._service = service
-        self._methods: dict[str, Callable[[Answer, Caller, Request], Awaitable[Answer]]] = {
+        self._methods: dict[str, Callable[[Answer, Caller, Request], Awaitable[object]]] = {
             "session/new": self._new,
             "session/prompt": self._prompt,
             "session/cancel": self._cancel,
@@ -183,18 +183,18 @@ class AcpRoutes:
 
     # -- the methods
 
-    async def _new(self, params: Answer, caller: Caller, request: Request) -> Answer:
+    async def _new(self, params: Answer, caller: Caller, request: Request) -> object:
         return await self._service.create(params, caller)
 
-    async def _prompt(self, params: Answer, caller: Caller, request: Request) -> Answer:
+    async def _prompt(self, params: Answer, caller: Caller, request: Request) -> object:
         session = await self._session(params, caller, request)
         return await self._service.prompt(session, params, caller, request)
 
-    async def _cancel(self, params: Answer, caller: Caller, request: Request) -> Answer:
+    async def _cancel(self, params: Answer, caller: Caller, request: Request) -> object:
         session = await self._session(params, caller, request)
         return await self._service.cancel(session, params, caller)
 
-    async def _branch(self, params: Answer, caller: Caller, request: Request) -> Answer:
+    async def _branch(self, params: Answer, caller: Caller, request: Request) -> object:
         return await self._service.branch(await self._session(params, caller, request))
 
     async def _session(self, params: Answer, caller: Caller, request: Request) -> Session:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import Response
 from starlette.routing import Route
 
-from forebay.api.nodes import GuardHeartbeat
+from forebay.api.nodes import GuardHeard, GuardHeartbeat, Node, NodeList, Reloaded
 from forebay.errors import NotAllowed
 from forebay.gateway.errors.http_error import HttpError, invalid, invalid_settings
 from forebay.gateway.http.authorization import name_of
@@ -68,7 +68,7 @@ class AdminRoutes:
         self.authorizer.admin(request)
         views = await self._views()
         shown = [_shown(backend, views.get(backend.name)) for backend in self.nodes]
-        return json_answer({"data": shown})
+        return json_answer(NodeList(shown))
 
     async def add(self, request: Request) -> Response:
         caller = self.authorizer.admin(request)
@@ -109,7 +109,7 @@ class AdminRoutes:
             logger.error("settings NOT reloaded, the old ones stay: %s", error)
             raise invalid(str(error), "settings") from None
         logger.info("settings reloaded", extra={"changed": changed, "by": name_of(caller)})
-        return json_answer({"changed": changed})
+        return json_answer(Reloaded(changed))
 
     def _find(self, request: Request) -> Backend:
         backend = self.nodes.get(request.path_params["name"])
@@ -144,29 +144,29 @@ def _log(action: str, backend: Backend, caller: Caller, **more: str) -> None:
     logger.info(action, extra={"node": backend.name, **more, "by": name_of(caller)})
 
 
-def _shown(backend: Backend, view: NodeView | None) -> dict[str, object]:
+def _shown(backend: Backend, view: NodeView | None) -> Node:
     told = backend.told
-    return {
-        "name": backend.name,
-        "url": backend.settings.url,
-        "kind": backend.kind or None,
-        "version": backend.version or None,
-        "guarded": backend.guarded,
-        "state": told.state,
-        "slots": view.slots if view is not None else told.slots,
-        "slots_reason": backend.slots_reason(view.slots_reason if view is not None else ""),
-        "in_flight": view.in_flight if view is not None else 0,
-        "families": list(told.families),
-        "models": list(told.models),
-        "loaded": None if told.loaded is None else list(told.loaded),
-        "failing": list(told.failing),
-        "gpu_load": told.gpu_load,
-        "speed": rounded(view.speed) if view is not None else None,
-        "speed_measured_seconds_ago": rounded(view.measured_s_ago) if view is not None else None,
-        "kv_free_tokens": backend.kv_free_tokens,
-        "failures": dict(backend.failures),
-        "last_error": backend.last_error or None,
-    }
+    return Node(
+        name=backend.name,
+        url=backend.settings.url,
+        kind=backend.kind or None,
+        version=backend.version or None,
+        guarded=backend.guarded,
+        state=told.state,
+        slots=view.slots if view is not None else told.slots,
+        slots_reason=backend.slots_reason(view.slots_reason if view is not None else ""),
+        in_flight=view.in_flight if view is not None else 0,
+        families=list(told.families),
+        models=list(told.models),
+        loaded=None if told.loaded is None else list(told.loaded),
+        failing=list(told.failing),
+        gpu_load=told.gpu_load,
+        speed=rounded(view.speed) if view is not None else None,
+        speed_measured_seconds_ago=rounded(view.measured_s_ago) if view is not None else None,
+        kv_free_tokens=backend.kv_free_tokens,
+        failures=dict(backend.failures),
+        last_error=backend.last_error or None,
+    )
 
 
 @dataclass(frozen=True)
@@ -198,8 +198,8 @@ class GuardRoutes:
             raise HttpError("conflict", str(error), "name") from None
         backend = self.nodes.get(beat.name)
         state = backend.told.state if backend is not None else "offline"
-        told = {"heartbeat_seconds": HEARTBEAT_S, "lost_after_seconds": LOST_S}
-        return json_answer({"name": beat.name, "state": state, **told}, 201 if is_new else 200)
+        heard = GuardHeard(beat.name, state, HEARTBEAT_S, LOST_S)
+        return json_answer(heard, 201 if is_new else 200)
 
     async def leave(self, request: Request) -> Response:
         """Forget a node whose guard stops."""

@@ -8,13 +8,24 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, TypeVar, cast
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from forebay.api.batches import (
+    Batch,
+    BatchFaults,
+    BatchList,
+    File,
+    FileDeleted,
+    FileList,
+    RequestCounts,
+)
+from forebay.api.batches import NewBatch as NewBatchBody
+from forebay.api.fields import OMITTED
 from forebay.errors import NotAllowed, Rejected, StoreFailed
 from forebay.gateway.errors.http_error import HttpError, invalid, unsupported
 from forebay.gateway.http.authorization import log_admin_action, seen_by
@@ -32,7 +43,7 @@ from forebay.jobs.batches.file import is_name as is_file_name
 from forebay.shares import UPLOADS, Places
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
     from contextlib import AbstractContextManager
 
     from starlette.requests import Request
@@ -46,16 +57,13 @@ if TYPE_CHECKING:
     from forebay.jobs.batches.file import StoredFile
 
 T = TypeVar("T")
+P = TypeVar("P")
 
 UPLOADS_OF_KEY = UPLOADS.places // 4
 """Concurrent uploads of one key."""
 READ_BYTES = 256 * 1024
 BODY_BYTES_MAX = 65_536
 LIST_DEFAULT = 20
-_TIMES = (
-    "created_at", "in_progress_at", "expires_at", "finalizing_at", "completed_at", "failed_at",
-    "expired_at", "cancelling_at", "cancelled_at",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -118,7 +126,8 @@ class FileRoutes:
             page = await from_store(engine.files.list(owner, wanted))
         if page is None:
             raise unknown_after()
-        return json_answer(list_object([file_object(file) for file in page.files], page.has_more))
+        shown = [file_object(file) for file in page.files]
+        return json_answer(_page(FileList, shown, page.has_more))
 
     async def shown(self, request: Request) -> Response:
         file, _ = await self._find(request)
@@ -139,7 +148,7 @@ class FileRoutes:
         delete = engine.files.delete
         if not is_file_name(name) or not await blocking(lambda: delete(name, owner), "file_id"):
             raise _no_file()
-        return json_answer({"id": name, "object": "file", "deleted": True})
+        return json_answer(FileDeleted(name))
 
     async def _find(self, request: Request) -> tuple[StoredFile, JobEngine]:
         owner, engine = await owner_and_engine(request, self.authorizer, self.jobs)
@@ -198,30 +207,21 @@ def unknown_after() -> HttpError:
     return invalid("after is not the id of an existing object", "after")
 
 
-def file_object(file: StoredFile) -> dict[str, object]:
+def file_object(file: StoredFile) -> File:
     """Return a file as OpenAI shows it."""
-    return {
-        "id": file.name,
-        "object": "file",
-        "bytes": file.bytes,
-        "created_at": int(file.created_at),
-        "expires_at": None,
-        "filename": file.filename,
-        "purpose": file.purpose,
-        "status": "processed",
-        "status_details": None,
-    }
+    return File(
+        id=file.name,
+        bytes=file.bytes,
+        created_at=int(file.created_at),
+        filename=file.filename,
+        purpose=file.purpose,
+    )
 
 
-def list_object(data: list[dict[str, object]], has_more: bool) -> dict[str, object]:
+def _page(kind: Callable[..., P], data: Sequence[File | Batch], has_more: bool) -> P:
     """Return a page of a list as OpenAI shows it."""
-    return {
-        "object": "list",
-        "data": data,
-        "first_id": data[0]["id"] if data else None,
-        "last_id": data[-1]["id"] if data else None,
-        "has_more": has_more,
-    }
+    ends = (data[0].id, data[-1].id) if data else (None, None)
+    return kind(data, first_id=ends[0], last_id=ends[1], has_more=has_more)
 
 
 def _no_file() -> HttpError:
@@ -236,13 +236,9 @@ async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
         file.close()
 
 
-class NewBatchBody(Struct, forbid_unknown_fields=True):
-    """The body of `POST /v1/batches`; a field that would be ignored is an error instead."""
+class BatchRequest(NewBatchBody, forbid_unknown_fields=True):
+    """A new batch, and what OpenAI's API has for it that is not offered."""
 
-    input_file_id: str
-    endpoint: str
-    completion_window: str
-    metadata: dict[str, str] | None = None
     output_expires_after: Any | UnsetType = UNSET
 
 
@@ -264,7 +260,7 @@ class BatchRoutes:
 
     async def create(self, request: Request) -> Response:
         owner, engine = await owner_and_engine(request, self.authorizer, self.jobs)
-        asked = await self.reader.decode(request, BODY_BYTES_MAX, NewBatchBody)
+        asked = await self.reader.decode(request, BODY_BYTES_MAX, BatchRequest)
         if asked.output_expires_after is not UNSET:
             raise unsupported("output_expires_after")
         if not is_file_name(asked.input_file_id):
@@ -290,7 +286,7 @@ class BatchRoutes:
         shown = [
             batch_object(batch, names=self.authorizer.names_for(owner)) for batch in page.batches
         ]
-        return json_answer(list_object(shown, page.has_more))
+        return json_answer(_page(BatchList, shown, page.has_more))
 
     async def shown(self, request: Request) -> Response:
         owner, engine = await self._seen_and_engine(request)
@@ -320,29 +316,36 @@ def _answer(batch: StoredBatch | None, names: OwnerNames | None) -> Response:
     return json_answer(batch_object(batch, names))
 
 
-def batch_object(batch: StoredBatch, names: OwnerNames | None = None) -> dict[str, object]:
+def batch_object(batch: StoredBatch, names: OwnerNames | None = None) -> Batch:
     """Return a batch as OpenAI shows it, and for admins whose it is."""
-    shown: dict[str, object] = {
-        "id": batch.name,
-        "object": "batch",
-        "endpoint": batch.endpoint,
-        "errors": None if batch.errors is None else msgspec.Raw(batch.errors.encode()),
-        "input_file_id": batch.input_file,
-        "completion_window": batch.completion_window,
-        "status": batch.status,
-        "output_file_id": batch.output_file,
-        "error_file_id": batch.error_file,
-    }
-    for name in _TIMES:
-        at = getattr(batch, name)
-        shown[name] = None if at is None else int(at)
-    shown["request_counts"] = {
-        "total": batch.total,
-        "completed": batch.completed,
-        "failed": batch.failed,
-    }
-    shown["models"] = batch.models
-    shown["metadata"] = None if batch.metadata is None else msgspec.Raw(batch.metadata.encode())
-    if names is not None:
-        shown["owner"] = names(batch.owner)
-    return shown
+    return Batch(
+        id=batch.name,
+        status=batch.status,
+        endpoint=batch.endpoint,
+        errors=None if batch.errors is None else _FAULTS.decode(batch.errors),
+        input_file_id=batch.input_file,
+        completion_window=batch.completion_window,
+        output_file_id=batch.output_file,
+        error_file_id=batch.error_file,
+        created_at=_whole(batch.created_at),
+        in_progress_at=_whole(batch.in_progress_at),
+        expires_at=_whole(batch.expires_at),
+        finalizing_at=_whole(batch.finalizing_at),
+        completed_at=_whole(batch.completed_at),
+        failed_at=_whole(batch.failed_at),
+        expired_at=_whole(batch.expired_at),
+        cancelling_at=_whole(batch.cancelling_at),
+        cancelled_at=_whole(batch.cancelled_at),
+        request_counts=RequestCounts(batch.total, batch.completed, batch.failed),
+        models=list(batch.models),
+        metadata=None if batch.metadata is None else _METADATA.decode(batch.metadata),
+        owner=OMITTED if names is None else names(batch.owner),
+    )
+
+
+def _whole(seconds: float | None) -> int | None:
+    return None if seconds is None else int(seconds)
+
+
+_FAULTS: Final = msgspec.json.Decoder(BatchFaults)
+_METADATA: Final = msgspec.json.Decoder(dict[str, str])

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw
 from starlette.routing import Route
 
+from forebay.api.fields import OMITTED
+from forebay.api.jobs import Job, JobAccepted, JobLine, JobList, JobState, JobSubmission
 from forebay.errors import StoreFailed
 from forebay.gateway.errors.http_error import HttpError, invalid
 from forebay.gateway.http.authorization import log_admin_action, seen_by
@@ -53,8 +55,6 @@ LOOK_AGAIN_S = 2.0
 """How often a followed job is read again: another gateway may have changed it."""
 _PRIORITY_NAMES = {number: name for name, number in PRIORITIES.items()}
 FINAL: tuple[Status, ...] = ("completed", "failed", "cancelled")
-Name = Annotated[str, Meta(min_length=1, max_length=256)]
-Key = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
 async def check_params(
@@ -100,17 +100,6 @@ def _with_model(params: bytes, model: str | None) -> Generator[int, None, bytes]
     return b'%b"model":%b%b%b' % (params[:at], msgspec.json.encode(model), comma, params[at:])
 
 
-class JobSubmission(Struct, forbid_unknown_fields=True):
-    """The body of `POST /jobs`."""
-
-    type: Name
-    params: Raw | UnsetType = UNSET
-    job_id: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] = 0
-    model: Name | None = None
-    priority: str | None = None
-    idempotency_key: Key | None = None
-
-
 @dataclass(frozen=True)
 class JobRoutes:
     """Submitting, listing, cancelling, retrying and following jobs."""
@@ -147,8 +136,7 @@ class JobRoutes:
         if added.status == "failed":
             words = f"{depth_max} jobs of type {new.task_type!r} are queued, which is the limit"
             raise self._queue_full(added.refusal or words, added.id, new.task_type, "type")
-        answer = {"id": added.id, "status": added.status, "is_new": added.is_new}
-        return json_answer(answer, 202)
+        return json_answer(JobAccepted(added.id, added.status, added.is_new), 202)
 
     async def list_jobs(self, request: Request) -> Response:
         """List jobs, newest first."""
@@ -174,17 +162,23 @@ class JobRoutes:
         )
         names = self.authorizer.names_for(owner)
         lines = [_job_line(job, names) for job in found[:limit]]
-        more = {"has_more": True} if len(found) > limit else {}
-        return json_answer({"data": lines, **more})
+        return json_answer(JobList(lines, True if len(found) > limit else OMITTED))
 
     async def show(self, request: Request) -> Response:
         caller = self.authorizer.caller(request)
         job = await self._find(request, caller)
-        detail = _job_detail(job, self.authorizer.names_for(seen_by(caller)))
-        tickets = self.jobs.engine.tickets
+        names = self.authorizer.names_for(seen_by(caller))
+        stage, tickets = job.stage, self.jobs.engine.tickets
         if job.status == "queued" and tickets is not None:
-            detail["stage"] = WAITS_FOR.get(tickets.waits_for(job) or "", detail["stage"])
-        return json_answer(detail)
+            stage = WAITS_FOR.get(tickets.waits_for(job) or "", stage)
+        return json_answer(
+            Job(
+                **_line_fields(job, names, stage),
+                params=Raw(job.params.encode()),
+                result=None if job.result is None else Raw(job.result.encode()),
+                traceback=job.traceback,
+            )
+        )
 
     async def cancel(self, request: Request) -> Response:
         caller = self.authorizer.caller(request)
@@ -196,7 +190,7 @@ class JobRoutes:
         if before.status in ("completed", "failed"):
             raise HttpError("conflict", f"job {job_id} has {before.status} already")
         log_admin_action("job cancelled", caller, before.owner, job_id)
-        return json_answer({"id": job_id, "status": "cancelled"})
+        return json_answer(JobState(job_id, "cancelled"))
 
     async def retry(self, request: Request) -> Response:
         """Queue a failed or cancelled job again."""
@@ -222,7 +216,7 @@ class JobRoutes:
             words = f"job {job_id} is {retried.job.status}: only failed and cancelled jobs are"
             raise HttpError("conflict", f"{words} tried again")
         log_admin_action("job retried", caller, retried.job.owner, job_id)
-        return json_answer({"id": job_id, "status": "queued"}, 202)
+        return json_answer(JobState(job_id, "queued"), 202)
 
     async def events(self, request: Request) -> Response:
         """Follow one job until it has ended, as server-sent events."""
@@ -342,9 +336,12 @@ def _number(given: str | None, name: str, most: int) -> int | None:
     return int(given)
 
 
-def _job_line(job: StoredJob, names: OwnerNames | None = None) -> dict[str, object]:
+def _job_line(job: StoredJob, names: OwnerNames | None = None) -> JobLine:
     """Return what a list shows: everything that is small, and for admins whose it is."""
-    owner = {"owner": names(job.owner)} if names is not None else {}
+    return JobLine(**_line_fields(job, names, job.stage))
+
+
+def _line_fields(job: StoredJob, names: OwnerNames | None, stage: str | None) -> dict[str, Any]:
     return {
         "id": job.id,
         "type": job.task_type,
@@ -353,24 +350,14 @@ def _job_line(job: StoredJob, names: OwnerNames | None = None) -> dict[str, obje
         "model": job.model or None,
         "priority": _PRIORITY_NAMES.get(job.priority, "normal"),
         "idempotency_key": job.idempotency_key,
-        "stage": job.stage,
+        "stage": stage,
         "attempt": job.attempt,
         "error": job.error,
         "error_code": job.error_code,
         "created_at": _seconds(job.created_at),
         "started_at": None if job.status == "queued" else _seconds(job.started_at),
         "finished_at": _seconds(job.finished_at),
-        **owner,
-    }
-
-
-def _job_detail(job: StoredJob, names: OwnerNames | None) -> dict[str, object]:
-    """Return all that there is to know, the result included."""
-    return {
-        **_job_line(job, names),
-        "params": Raw(job.params.encode()),
-        "result": None if job.result is None else Raw(job.result.encode()),
-        "traceback": job.traceback,
+        "owner": OMITTED if names is None else names(job.owner),
     }
 
 

@@ -6,11 +6,13 @@ import logging
 import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from starlette.responses import Response
 from starlette.routing import Route
 
+from forebay.api.fields import OMITTED
+from forebay.api.records import Key, KeyList, NewKey
 from forebay.gateway.errors.http_error import HttpError, invalid, invalid_settings
 from forebay.gateway.http.authorization import name_of
 from forebay.gateway.http.json_body import decode_body
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from forebay.gateway.records.service import RecordService
 
 logger = logging.getLogger("forebay.gateway")
+
+K = TypeVar("K", bound=Key)
 
 BODY_BYTES_MAX: Final = 65_536
 KEY_BYTES: Final = 32
@@ -60,13 +64,13 @@ class KeyRoutes:
     async def listed(self, request: Request) -> Response:
         self.authorizer.admin(request)
         shown = [_shown(key) for key in self.settings.current.keys]
-        names = {key["name"] for key in shown}
-        keys = self.records.keys
-        made = [_shown_record(key) for key in keys.table.keys if key.name not in names]
-        for key in made:
-            if key["name"] in keys.unreadable:
-                key["origin"] = "unreadable"
-        return json_answer({"data": shown + made})
+        names, keys = {key.name for key in shown}, self.records.keys
+        made = [
+            _made(Key, key, "unreadable" if key.name in keys.unreadable else "made")
+            for key in keys.table.keys
+            if key.name not in names
+        ]
+        return json_answer(KeyList(shown + made))
 
     async def make(self, request: Request) -> Response:
         caller = self.authorizer.admin(request)
@@ -171,7 +175,7 @@ def _with_secret(given: dict[str, Any]) -> str:
 
 
 def _answer(record: KeyRecord, secret: str, status: int) -> Response:
-    answer = json_answer(_shown_record(record) | ({"key": secret} if secret else {}), status)
+    answer = json_answer(_made(NewKey, record, "made", key=secret or OMITTED), status)
     answer.headers["cache-control"] = "no-store"
     return answer
 
@@ -180,19 +184,21 @@ def _log(action: str, name: str, caller: Caller) -> None:
     logger.info(action, extra={"key": name, "by": name_of(caller)})
 
 
-def _shown(key: KeySettings) -> dict[str, Any]:
+def _shown(key: KeySettings) -> Key:
     allowed = key.model_dump(mode="json", exclude=SECRET)
-    return _named(key.name, allowed) | {"created_at": None, "created_by": None}
+    return Key(key.name, "settings", **{**allowed, "user": key.user or key.name})
 
 
-def _shown_record(record: KeyRecord) -> dict[str, Any]:
+def _made(kind: type[K], record: KeyRecord, origin: str, **more: Any) -> K:
     made_at = datetime.fromtimestamp(record.created_at, UTC).isoformat(timespec="seconds")
-    created = {"created_at": made_at.replace("+00:00", "Z"), "created_by": record.created_by}
-    return _named(record.name, record.settings or {}) | {"origin": "made"} | created
-
-
-def _named(name: str, given: dict[str, Any]) -> dict[str, Any]:
     fields = KeySettings.model_fields.items()
     defaults = {field: about.default for field, about in fields if field not in SECRET}
-    allowed = {**defaults, **given}
-    return {"name": name, "origin": "settings", **allowed, "user": allowed["user"] or name}
+    allowed = {**defaults, **(record.settings or {})}
+    return kind(
+        record.name,
+        origin,
+        **{**allowed, "user": allowed["user"] or record.name},
+        created_at=made_at.replace("+00:00", "Z"),
+        created_by=record.created_by,
+        **more,
+    )

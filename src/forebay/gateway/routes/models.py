@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from starlette.routing import Route
 
 from forebay import __version__
+from forebay.api.models import AnthropicModelCard, AnthropicModelList, OllamaVersion
 from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.routes.json_answer import json_answer
 from forebay.nodes.adapters.answers import json_object_if_there, names
@@ -59,11 +60,10 @@ class ModelRoutes:
         """List models in OpenAI's form, or in Anthropic's for its clients."""
         caller = self.authorizer.caller(request)
         if "anthropic-version" in request.headers:
-            data = [_as_anthropic(name) for name in self.models.usable(caller.key, "anthropic")]
-            first, last = (data[0]["id"], data[-1]["id"]) if data else (None, None)
-            return json_answer(
-                {"data": data, "has_more": False, "first_id": first, "last_id": last}
-            )
+            names = self.models.usable(caller.key, "anthropic")
+            ends = (names[0], names[-1]) if names else (None, None)
+            cards = [_as_anthropic(name) for name in names]
+            return json_answer(AnthropicModelList(cards, False, *ends))
         data = [self._as_openai(name) for name in self.models.usable(caller.key, "openai")]
         return json_answer({"object": "list", "data": data})
 
@@ -98,7 +98,7 @@ class ModelRoutes:
 
     async def version(self, request: Request) -> Response:
         self.authorizer.anyone(request)
-        return json_answer({"version": __version__})
+        return json_answer(OllamaVersion(__version__))
 
     async def _ask_what_runs(self) -> dict[str, dict[str, object]]:
         """Ask the nodes for their loaded models; one that does not answer has none."""
@@ -141,8 +141,8 @@ class ModelRoutes:
         }
 
 
-def _as_anthropic(name: str) -> dict[str, object]:
-    return {"type": "model", "id": name, "display_name": name, "created_at": CREATED_AT}
+def _as_anthropic(name: str) -> AnthropicModelCard:
+    return AnthropicModelCard("model", name, name, CREATED_AT)
 
 
 def _as_ollama(name: str, said: dict[str, object]) -> dict[str, object]:

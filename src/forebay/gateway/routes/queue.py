@@ -5,12 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-import msgspec
 from starlette.responses import Response
 from starlette.routing import Route
 
+from forebay.api.fields import OMITTED
+from forebay.api.queue import (
+    BetterNode,
+    CachedPrompt,
+    Cancelled,
+    EstimatedWait,
+    Fleet,
+    Moment,
+    Queue,
+    Ticket,
+)
 from forebay.core import NO_ROOM
 from forebay.dashboard.fleet import fleet_snapshot
 from forebay.gateway.errors.http_error import HttpError
@@ -72,41 +82,29 @@ class QueueRoutes:
         look = await self.observer.observation()
         seen = look.snapshot
         return json_answer(
-            {
-                "waiting": seen.waiting,
-                "processing": seen.running,
-                "max_size": seen.max_size,
-                "average_wait_seconds": round(seen.average_wait_s or 0.0, 3),
-                "average_service_seconds": round(seen.average_service_s or 0.0, 3),
-                "by_priority": seen.by_priority,
-                "processing_jobs": seen.running_jobs,
-                "rejected_total": seen.totals.refused(NO_ROOM),
-                "timeouts_total": seen.totals.expired,
-                "served_total": seen.totals.served,
-                **self._fleet(look, request),
-            }
+            Queue(
+                waiting=seen.waiting,
+                processing=seen.running,
+                max_size=seen.max_size,
+                average_wait_seconds=round(seen.average_wait_s or 0.0, 3),
+                average_service_seconds=round(seen.average_service_s or 0.0, 3),
+                by_priority=seen.by_priority,
+                processing_jobs=seen.running_jobs,
+                rejected_total=seen.totals.refused(NO_ROOM),
+                timeouts_total=seen.totals.expired,
+                served_total=seen.totals.served,
+                fleet=self._fleet(look, request),
+            )
         )
 
-    def _fleet(self, look: QueueObservation, request: Request) -> dict[str, object]:
+    def _fleet(self, look: QueueObservation, request: Request) -> Fleet | None:
         """Show the gateways that share the queue; to an admin, with their addresses."""
         fleet = self.membership.shown
         if fleet is None:
-            return {}
-        known = fleet.picture()
-        drawn = fleet_snapshot(known, age_s=look.age_s)
-        replicas = [msgspec.structs.asdict(replica) for replica in drawn.replicas]
-        if self.authorizer.is_admin(request):
-            addresses = {replica.name: replica.address for replica in known.replicas}
-            replicas = [{**one, "address": addresses[one["name"]]} for one in replicas]
-        return {
-            "fleet": {
-                "mode": drawn.mode,
-                "epoch": drawn.epoch,
-                "me": drawn.me,
-                "counted_seconds_ago": drawn.counted_seconds_ago,
-                "replicas": replicas,
-            }
-        }
+            return cast("None", OMITTED)
+        is_admin = self.authorizer.is_admin(request)
+        drawn = fleet_snapshot(fleet.picture(), age_s=look.age_s, with_addresses=is_admin)
+        return Fleet(*(getattr(drawn, name) for name in Fleet.__struct_fields__))
 
     async def ticket(self, request: Request) -> Response:
         """Show one request: its position, its estimate, and why it waits."""
@@ -132,7 +130,7 @@ class QueueRoutes:
         self.relay.revoke(ticket_id, "cancelled")
         if exchange.call.arrival.patient:  # a session's prompt must stay ended after a crash, too
             await self.sessions.flush(ticket_id)
-        return json_answer({"id": ticket_id, "state": "cancelled"})
+        return json_answer(Cancelled(ticket_id))
 
     async def _find(self, request: Request) -> Exchange | Response:
         """Return a request that this caller may see: its own user's, or any for an admin.
@@ -191,26 +189,31 @@ def _not_found() -> HttpError:
     return HttpError("not_found", "no request with that id is waiting or running")
 
 
-def _shown(exchange: Exchange, seen: Describe, now_s: float) -> dict[str, object]:
+def _shown(exchange: Exchange, seen: Describe, now_s: float) -> Ticket:
     timeline = exchange.timeline or [(exchange.arrived_s, "arrived")]
     attempt = exchange.attempt
     if exchange.timeline is None and attempt is not None:
         timeline.append((attempt.started_s, f"started on {exchange.node}"))
-    return {
-        "id": exchange.id,
-        "state": seen.state,
-        "position": seen.position,
-        "estimated_wait_seconds": {"p50": rounded(seen.p50_s), "p90": rounded(seen.p90_s)},
-        "waited_seconds": round(seen.waited_s, 3),
-        "reason": reason_of(seen),
-        "reason_code": seen.reason,
-        "better_node": _better_node(seen),
-        "cache": _cache(seen),
-        "attempt": seen.attempt,
-        "timeline": [
-            {"seconds_ago": round(now_s - at_s, 3), "event": event} for at_s, event in timeline
-        ],
-    }
+    return Ticket(
+        id=exchange.id,
+        state=seen.state,
+        position=seen.position,
+        estimated_wait_seconds=estimated_wait(seen),
+        waited_seconds=round(seen.waited_s, 3),
+        reason=reason_of(seen),
+        reason_code=seen.reason,
+        better_node=_better_node(seen),
+        cache=_cache(seen),
+        attempt=seen.attempt,
+        timeline=tuple(
+            Moment(seconds_ago=round(now_s - at_s, 3), event=event) for at_s, event in timeline
+        ),
+    )
+
+
+def estimated_wait(seen: Describe) -> EstimatedWait:
+    """Return the wait that is still to come."""
+    return EstimatedWait(rounded(seen.p50_s), rounded(seen.p90_s))
 
 
 def reason_of(seen: Describe) -> str:
@@ -227,37 +230,32 @@ def reason_of(seen: Describe) -> str:
     return f"waits for {seen.waits_for}: {why}"
 
 
-def _better_node(seen: Describe) -> dict[str, object] | None:
+def _better_node(seen: Describe) -> BetterNode | None:
     """Show the busy node that a request waits for, though another is free; None without one."""
     if not seen.waits_for:
         return None
-    return {
-        "node": seen.waits_for,
-        "why": seen.better_by,
-        "seconds_gained": round(seen.gain_s, 3),
-        "seconds_left": round(seen.hold_s_left, 3),
-        "times_as_fast": round(seen.times_as_fast, 2),
-        "cached_tokens": seen.cached_tokens,
-        "prompt_tokens": seen.prompt_tokens,
-    }
+    return BetterNode(
+        node=seen.waits_for,
+        why=seen.better_by or "",
+        seconds_gained=round(seen.gain_s, 3),
+        seconds_left=round(seen.hold_s_left, 3),
+        times_as_fast=round(seen.times_as_fast, 2),
+        cached_tokens=seen.cached_tokens,
+        prompt_tokens=seen.prompt_tokens,
+    )
 
 
 def _cached_there(seen: Describe) -> str:
     return f"{seen.cached_tokens:,} of {seen.prompt_tokens:,} prompt tokens are cached there"
 
 
-def _cache(seen: Describe) -> dict[str, object] | None:
+def _cache(seen: Describe) -> CachedPrompt | None:
     """Say what of a prompt a node has computed before; None where nothing is known."""
     if not seen.cached_tokens:
         return None
-    cached = _cached_there(seen)
     node = seen.waits_for or seen.node
-    return {
-        "node": node,
-        "cached_tokens": seen.cached_tokens,
-        "prompt_tokens": seen.prompt_tokens,
-        "message": f"waits for {node}: {cached}" if seen.waits_for else f"runs on {node}: {cached}",
-    }
+    message = f"{'waits for' if seen.waits_for else 'runs on'} {node}: {_cached_there(seen)}"
+    return CachedPrompt(node, seen.cached_tokens, seen.prompt_tokens, message)
 
 
 def rounded(seconds: float | None) -> float | None:

@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from heapq import nlargest
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias, get_args
 
 import msgspec
+from msgspec.structs import replace
 
+from forebay.api.queue import ListedRequest, RequestState
 from forebay.core import Arrived
-from forebay.gateway.routes.queue import reason_of, rounded
+from forebay.gateway.routes.queue import estimated_wait, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -28,8 +30,7 @@ if TYPE_CHECKING:
     from forebay.relay.exchange import Exchange
     from forebay.relay.relay import Relay
 
-State: TypeAlias = Literal["waiting", "running", "ended"]
-STATES: Final[tuple[State, ...]] = ("waiting", "running", "ended")
+STATES: Final[tuple[RequestState, ...]] = get_args(RequestState)
 ENDED_MAX: Final = 1000
 DESCRIBE_S: Final = 1.0
 """How long the leader may take to describe the rows of a page."""
@@ -37,56 +38,26 @@ TURN_ROWS: Final = 512
 """Live requests that are looked at before others have their turn: half a millisecond of it."""
 
 
-class Estimate(msgspec.Struct, frozen=True):
-    """A wait still to come, in seconds."""
-
-    p50: float | None
-    p90: float | None
-
-
-class RequestRow(msgspec.Struct):
-    """One request, as it is listed. None is what does not apply, or is not known."""
-
-    id: str
-    state: State
-    outcome: str | None
-    status: int | None
-    model: str
-    user: str
-    priority: str
-    position: int | None
-    estimated_wait_seconds: Estimate | None
-    waited_seconds: float
-    node: str | None
-    attempt: int
-    reason: str | None
-    reason_code: str | None
-    prompt_tokens: int
-    output_limit: int
-    body_bytes: int
-    arrived: float
-    """Unix time."""
-
-    @property
-    def place(self) -> Place:
-        return self.arrived, self.id
-
-
 Place: TypeAlias = tuple[float, str]
 """Where a row stands in the list."""
+
+
+def place_of(row: ListedRequest) -> Place:
+    """Return where a row stands in the list."""
+    return row.arrived, row.id
 
 
 class KeptRow(msgspec.Struct, frozen=True):
     """An ended request as it survives a restart."""
 
     key: str
-    row: RequestRow
+    row: ListedRequest
 
 
 class RequestFilter(msgspec.Struct, frozen=True):
     """Which requests are listed; None is all."""
 
-    state: State | None = None
+    state: RequestState | None = None
     user: str | None = None
     model: str | None = None
     key: str | None = None
@@ -135,8 +106,8 @@ class RequestList:
         return [msgspec.json.encode(one).decode() for one in kept if one is not None]
 
     def restore(self, requests: Sequence[str]) -> None:
-        known = {row.place for row in self._ended_rows(RequestFilter())}
-        found = {one.row.place: one for one in map(_decode_kept, requests)}
+        known = {place_of(row) for row in self._ended_rows(RequestFilter())}
+        found = {place_of(one.row): one for one in map(_decode_kept, requests)}
         self._restored = [one for place, one in found.items() if place not in known]
 
     def _kept(self, ended: EndedRequest) -> KeptRow | None:
@@ -150,24 +121,24 @@ class RequestList:
         came_s = ended.arrived_s if ended.arrived_s >= 0.0 else ended.ended_s
         return ended.model or arrival.model, came_s + self._offset_s
 
-    async def newest(self, wanted: RequestFilter, count: int) -> list[RequestRow]:
+    async def newest(self, wanted: RequestFilter, count: int) -> list[ListedRequest]:
         """Return that many rows at most; `describe` completes those of waiting ones."""
-        rows: list[RequestRow] = []
+        rows: list[ListedRequest] = []
         if wanted.state != "ended":
             rows = await self._live_rows(wanted, count)
         if wanted.state in (None, "ended"):
             rows += self._ended_rows(wanted)
-        found = {row.place: row for row in rows}  # one may have ended since it was found live
-        return nlargest(count, found.values(), key=_place)
+        found = {place_of(row): row for row in rows}  # one may have ended since it was found live
+        return nlargest(count, found.values(), key=place_of)
 
-    async def _live_rows(self, wanted: RequestFilter, count: int) -> list[RequestRow]:
+    async def _live_rows(self, wanted: RequestFilter, count: int) -> list[ListedRequest]:
         exchanges = self._relay.exchanges
         if wanted.id is not None:
             found = exchanges.get(wanted.id)
             seen = [] if found is None else [found]
         else:
             seen = list(reversed(exchanges.values()))  # the newest come first
-        rows: list[RequestRow] = []
+        rows: list[ListedRequest] = []
         for number, exchange in enumerate(seen, 1):
             is_live = exchanges.get(exchange.id) is exchange
             if is_live and (row := self._live_row(exchange, wanted)) is not None:
@@ -178,37 +149,39 @@ class RequestList:
                 await asyncio.sleep(0)
         return rows
 
-    async def describe(self, rows: Sequence[RequestRow], *, is_shared: bool) -> None:
+    async def described(
+        self, rows: Sequence[ListedRequest], *, is_shared: bool
+    ) -> tuple[ListedRequest, ...]:
         """Add to rows of waiting requests what the core knows: position, estimate and reason.
 
         With a queue that is shared the core may be elsewhere; what it does not say in time stays
         unknown.
         """
-        waiting = {row.id: row for row in rows if row.state == "waiting"}
-        unknown = set(waiting)
+        waiting = {row.id for row in rows if row.state == "waiting"}
+        known: dict[str, Describe] = {}
         all_known = asyncio.Event()
 
-        def told(seen: Describe) -> None:
-            _complete(waiting[seen.id], seen)
-            unknown.discard(seen.id)
-            if not unknown:
+        def on_result(seen: Describe) -> None:
+            known[seen.id] = seen
+            if len(known) == len(waiting):
                 all_known.set()
 
         try:
             for ticket_id in waiting:
-                self._relay.inspect(ticket_id, told)
+                self._relay.inspect(ticket_id, on_result)
                 await asyncio.sleep(0)
-            if is_shared and unknown:
+            if is_shared and len(known) < len(waiting):
                 async with asyncio.timeout(DESCRIBE_S):
                     await all_known.wait()
         except TimeoutError:
             pass
         finally:
-            for ticket_id in unknown:
-                self._relay.forget_inspection(ticket_id, told)
+            for ticket_id in waiting - known.keys():
+                self._relay.forget_inspection(ticket_id, on_result)
+        return tuple(_completed(row, known.get(row.id)) for row in rows)
 
-    def _live_row(self, exchange: Exchange, wanted: RequestFilter) -> RequestRow | None:
-        state: State = "running" if exchange.node else "waiting"
+    def _live_row(self, exchange: Exchange, wanted: RequestFilter) -> ListedRequest | None:
+        state: RequestState = "running" if exchange.node else "waiting"
         arrival = exchange.call.arrival
         arrived = exchange.arrived_s + self._offset_s
         if wanted.state not in (None, state) or not wanted.takes(
@@ -218,28 +191,22 @@ class RequestList:
         waited_s = exchange.waited_s
         if state == "waiting" and exchange.queued:
             waited_s += self._relay.now_s() - exchange.queued_since_s
-        return RequestRow(
+        return ListedRequest(
             id=exchange.id,
             state=state,
-            outcome=None,
-            status=None,
             model=exchange.model,
             user=arrival.user,
             priority=arrival.priority,
-            position=None,
-            estimated_wait_seconds=None,
             waited_seconds=round(waited_s, 3),
             node=exchange.node or None,
             attempt=exchange.attempts,
-            reason=None,
-            reason_code=None,
             prompt_tokens=arrival.prompt_tokens,
             output_limit=arrival.output_limit,
             body_bytes=arrival.size_bytes,
             arrived=arrived,
         )
 
-    def _ended_rows(self, wanted: RequestFilter) -> Iterator[RequestRow]:
+    def _ended_rows(self, wanted: RequestFilter) -> Iterator[ListedRequest]:
         self._stream.flush()
         for ended in self._ended:
             arrival = ended.arrival
@@ -252,16 +219,16 @@ class RequestList:
         for kept in self._restored[-room:] if room > 0 else ():
             row = kept.row
             who = Arrived(row.id, row.model, user=row.user, key=kept.key)
-            if wanted.takes(who, row.model, row.place, row.outcome):
+            if wanted.takes(who, row.model, place_of(row), row.outcome):
                 yield row
 
     def _ended_row(
         self, ended: EndedRequest, arrival: Arrived, model: str, arrived: float
-    ) -> RequestRow:
+    ) -> ListedRequest:
         waited_s = ended.waited_s
         if ended.queued and not ended.attempt:  # it left the line without ever starting
             waited_s = max(waited_s, ended.ended_s - ended.arrived_s)
-        return RequestRow(
+        return ListedRequest(
             id=arrival.id,
             state="ended",
             outcome=ended.outcome,
@@ -269,13 +236,9 @@ class RequestList:
             model=model,
             user=arrival.user,
             priority=arrival.priority,
-            position=None,
-            estimated_wait_seconds=None,
             waited_seconds=round(waited_s, 3),
             node=ended.node or None,
             attempt=ended.attempt,
-            reason=None,
-            reason_code=None,
             prompt_tokens=ended.prompt_tokens if ended.prompt_tokens > 0 else arrival.prompt_tokens,
             output_limit=arrival.output_limit,
             body_bytes=arrival.size_bytes,
@@ -286,16 +249,16 @@ class RequestList:
 _decode_kept = msgspec.json.Decoder(KeptRow).decode
 
 
-def _place(row: RequestRow) -> Place:
-    return row.place
-
-
-def _complete(row: RequestRow, seen: Describe) -> None:
-    row.waited_seconds = round(seen.waited_s, 3)
-    row.attempt = seen.attempt
-    if seen.state == "waiting":
-        row.position = seen.position
-        row.estimated_wait_seconds = Estimate(rounded(seen.p50_s), rounded(seen.p90_s))
-        row.reason, row.reason_code = reason_of(seen), seen.reason
-    elif seen.state == "running":
-        row.state, row.node = "running", seen.node
+def _completed(row: ListedRequest, seen: Describe | None) -> ListedRequest:
+    if seen is None or row.state != "waiting":
+        return row
+    row = replace(row, waited_seconds=round(seen.waited_s, 3), attempt=seen.attempt)
+    if seen.state == "running":
+        return replace(row, state="running", node=seen.node)
+    return replace(
+        row,
+        position=seen.position,
+        estimated_wait_seconds=estimated_wait(seen),
+        reason=reason_of(seen),
+        reason_code=seen.reason,
+    )

@@ -17,12 +17,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.routing import Route
 
+from forebay.api.queue import RequestList as Listed
 from forebay.errors import BackendFailed
 from forebay.gateway.errors.http_error import HttpError, invalid
 from forebay.gateway.http.authorization import seen_by
 from forebay.gateway.routes.files import limit_of
 from forebay.gateway.routes.json_answer import json_answer
-from forebay.gateway.routes.request_list import STATES, RequestFilter, RequestRow
+from forebay.gateway.routes.request_list import STATES, RequestFilter, place_of
 
 if TYPE_CHECKING:
     from starlette.datastructures import QueryParams
@@ -42,15 +43,6 @@ PEER_S: Final = 2.0
 PEERS_MAX: Final = 64
 PEER_BYTES_MAX: Final = 8 * 1024 * 1024
 """What its list may weigh: a thousand rows of the longest ids, users and models."""
-
-
-class RequestPage(msgspec.Struct):
-    """A part of the list."""
-
-    data: list[RequestRow]
-    has_more: bool
-    incomplete: list[str] = []
-    """Gateways whose requests are missing, because they did not answer."""
 
 
 @dataclass(frozen=True)
@@ -84,11 +76,11 @@ class RequestRoutes:
         )
         answered = [own, *(page for page in pages if page is not None)]
         # Of workers one may have restored what another has: each is told once.
-        rows = list({row.place: row for page in answered for row in page.data}.values())
-        rows.sort(key=lambda row: row.place, reverse=True)
+        found = {place_of(row): row for page in answered for row in page.data}
+        rows = sorted(found.values(), key=place_of, reverse=True)
         has_more = len(rows) > limit or any(page.has_more for page in answered)
-        missing = [name for name, page in zip(others, pages, strict=True) if page is None]
-        return json_answer(RequestPage(rows[:limit], has_more, missing))
+        missing = (name for name, page in zip(others, pages, strict=True) if page is None)
+        return json_answer(Listed(tuple(rows[:limit]), has_more, tuple(missing)))
 
     def _wanted(self, request: Request) -> RequestFilter:
         """Return what a caller wants to see of what it may; raises HttpError."""
@@ -114,11 +106,11 @@ class RequestRoutes:
             before=_given_place(query),
         )
 
-    async def _own(self, wanted: RequestFilter, limit: int) -> RequestPage:
+    async def _own(self, wanted: RequestFilter, limit: int) -> Listed:
         rows = await self.requests.newest(wanted, limit + 1)
-        shown = rows[:limit]
-        await self.requests.describe(shown, is_shared=self.membership.fleet is not None)
-        return RequestPage(shown, len(rows) > limit)
+        is_shared = self.membership.fleet is not None
+        shown = await self.requests.described(rows[:limit], is_shared=is_shared)
+        return Listed(shown, len(rows) > limit)
 
     # -- the other gateways
 
@@ -142,9 +134,9 @@ class RequestRoutes:
             found = [row for page in pages if page is not None for row in page.data]
         if not found:
             raise invalid("before is not the id of a listed request", "before")
-        return min(row.place for row in found)
+        return min(map(place_of, found))
 
-    async def _ask(self, request: Request, name: str, query: dict[str, str]) -> RequestPage | None:
+    async def _ask(self, request: Request, name: str, query: dict[str, str]) -> Listed | None:
         """Return what another gateway lists; None where it does not answer."""
         query_string = urlencode(query).encode()
         question = Request({**request.scope, "query_string": query_string})
@@ -156,7 +148,7 @@ class RequestRoutes:
             return None
 
 
-_decode = msgspec.json.Decoder(RequestPage).decode
+_decode = msgspec.json.Decoder(Listed).decode
 
 
 def _given_place(query: QueryParams) -> Place | None:

@@ -7,9 +7,22 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 from starlette.responses import Response
 from starlette.routing import Route
 
+from forebay.api.fields import OMITTED
+from forebay.api.sessions import (
+    PendingPrompt,
+    PendingPrompts,
+    RememberedMessage,
+    SessionLine,
+    SessionList,
+    SessionMessages,
+    SessionTurn,
+)
+from forebay.api.sessions import PromptQueueFull as QueueFullBody
+from forebay.api.sessions import Session as SessionState
 from forebay.gateway.errors.http_error import HttpError, invalid
 from forebay.gateway.fleet.peers import HEAD_S
 from forebay.gateway.http.authorization import seen_by
@@ -108,28 +121,25 @@ class SessionRoutes:
         found = sorted(found + others, key=_age, reverse=True)
         if before is not None:
             found = [one for one in found if _age(one) < before]
-        more = more or len(found) > limit
-        answer: dict[str, object] = {"data": found[:limit], "has_more": more}
+        more, next_page = more or len(found) > limit, OMITTED
         if more:
             created, session_id = _age(found[limit - 1])
-            answer["next"] = f"{created!r}_{session_id}"
-        if silent:
-            answer["incomplete"] = silent
-        return json_answer(answer)
+            next_page = f"{created!r}_{session_id}"
+        return json_answer(SessionList(found[:limit], more, next_page, silent or OMITTED))
 
-    async def _of_others(self, request: Request) -> tuple[list[dict[str, Any]], list[str], bool]:
+    async def _of_others(self, request: Request) -> tuple[list[SessionLine], list[str], bool]:
         """Return what other gateways list, who did not in time, and whether they have more."""
         names = self._peers.others(request)
         asked = (self._peers.ask(request, name, b"", LIST_BYTES_MAX, LIST_S) for name in names)
-        listed: list[dict[str, Any]] = []
+        listed: list[SessionLine] = []
         silent: list[str] = []
         more = False
         answers = await asyncio.gather(*asked, return_exceptions=True)
         for name, answer in zip(names, answers, strict=True):
             if isinstance(answer, tuple) and answer[0] == 200:
-                theirs = msgspec.json.decode(answer[1])
-                listed += theirs["data"]
-                more = more or theirs["has_more"]
+                theirs = msgspec.json.decode(answer[1], type=SessionList)
+                listed += (replace(one, owner=one.owner or OMITTED) for one in theirs.data)
+                more = more or theirs.has_more
             elif isinstance(answer, tuple | HttpError):
                 silent.append(name)
             else:
@@ -158,12 +168,14 @@ class SessionRoutes:
 
     async def messages(self, session: Session, request: Request, caller: Caller) -> Response:
         history = session.conversation.history()
-        return json_answer({"sessionId": session.id, "messages": history})
+        said = [RememberedMessage(role=one.role, content=one.content) for one in history]
+        return json_answer(SessionMessages(session.id, said))
 
     async def pending(self, session: Session, request: Request, caller: Caller) -> Response:
-        listed = [_pending(one) for one in session.queue.prompts() if one.status != "accepting"]
-        counts = {"limit": self._service.limit, "pendingCount": session.queue.pending}
-        return json_answer({"sessionId": session.id, **counts, "prompts": listed})
+        prompts = session.queue.prompts()
+        listed = tuple(_pending(one) for one in prompts if one.status != "accepting")
+        limit, pending = self._service.limit, session.queue.pending
+        return json_answer(PendingPrompts(session.id, limit, pending, listed))
 
     async def remove(self, session: Session, request: Request, caller: Caller) -> Response:
         prompt_id = request.path_params["prompt_id"]
@@ -187,38 +199,33 @@ class SessionRoutes:
         body = await self._reader.read(request, BODY_BYTES_MAX)
         return {} if or_none and not body else await decode_body(body, dict[str, Any])
 
-    def _shown(self, session: Session) -> dict[str, object]:
+    def _shown(self, session: Session) -> SessionState:
         record, conversation = session.record, session.conversation
         waiting = [one for one in session.queue.prompts() if one.status == "queued"]
-        return {
-            "sessionId": session.id,
-            "model": record.model,
-            "system": record.system,
-            "maxTokens": record.max_tokens or None,
-            "options": record.options,
-            "state": "closing" if session.closing else "open",
-            "pendingCount": session.queue.pending,
-            "queuedCount": len(waiting),
-            "limit": self._service.limit,
-            "activePromptId": session.active_id,
-            "turns": len(conversation.turns),
-            "droppedTurns": conversation.dropped,
-            "contextTokens": session.context_tokens(),
-            "createdAt": record.created_at,
-            "lastEventId": session.log.last_id,
-            "eventEpoch": session.log.epoch,
-        }
+        return SessionState(
+            session_id=session.id,
+            model=record.model,
+            system=record.system,
+            max_tokens=record.max_tokens or None,
+            options=record.options,
+            state="closing" if session.closing else "open",
+            pending_count=session.queue.pending,
+            queued_count=len(waiting),
+            limit=self._service.limit,
+            active_prompt_id=session.active_id,
+            turns=len(conversation.turns),
+            dropped_turns=conversation.dropped,
+            context_tokens=session.context_tokens(),
+            created_at=record.created_at,
+            last_event_id=session.log.last_id,
+            event_epoch=session.log.epoch,
+        )
 
 
 def queue_full(full: PromptQueueFull) -> Response:
     """Return the answer to a prompt over the cap."""
-    body = {
-        "code": full.problem.code,
-        "error": full.problem.message,
-        "sessionId": full.session_id,
-        "limit": full.limit,
-        "pendingCount": full.pending_count,
-    }
+    problem, session_id, limit = full.problem, full.session_id, full.limit
+    body = QueueFullBody(problem.message, session_id, limit, full.pending_count)
     headers = {
         "retry-after": f"{PROMPT_RETRY_AFTER_S:.0f}",
         "retry-after-ms": f"{PROMPT_RETRY_AFTER_S * 1000:.0f}",
@@ -240,25 +247,25 @@ def _page(request: Request) -> tuple[int, tuple[float, str] | None]:
     return int(given), (float(created), session_id)
 
 
-def _age(listed: dict[str, Any]) -> tuple[float, str]:
-    return listed["createdAt"], listed["sessionId"]
+def _age(listed: SessionLine) -> tuple[float, str]:
+    return listed.created_at or 0.0, listed.session_id
 
 
-def _line(session: Session, names: OwnerNames | None) -> dict[str, Any]:
+def _line(session: Session, names: OwnerNames | None) -> SessionLine:
     """Return a session as a list shows it; for admins, whose it is."""
     record, pending = session.record, session.queue.pending
     idle = "queued" if pending else "idle"
     status = "closing" if session.closing else "running" if session.active_id else idle
-    line: dict[str, Any] = {
-        "sessionId": session.id,
-        "model": record.model,
-        "status": status,
-        "pending": pending,
-        "turns": len(session.conversation.turns),
-        "createdAt": record.created_at,
-        "usedAt": session.used_at,
-    }
-    return {**line, "owner": names(record.owner)} if names is not None else line
+    return SessionLine(
+        session_id=session.id,
+        model=record.model,
+        status=status,
+        pending=pending,
+        turns=len(session.conversation.turns),
+        created_at=record.created_at,
+        used_at=session.used_at,
+        owner=OMITTED if names is None else names(record.owner),
+    )
 
 
 async def _frames(reader: EventReader) -> AsyncIterator[bytes]:
@@ -266,30 +273,23 @@ async def _frames(reader: EventReader) -> AsyncIterator[bytes]:
         yield frames
 
 
-def _pending(prompt: Prompt) -> dict[str, object]:
-    return {
-        "promptId": prompt.id,
-        "text": prompt.text(),
-        "queuedAt": prompt.accepted_at,
-        "state": prompt.status,
-        "originator": prompt.sender.user,
-    }
+def _pending(prompt: Prompt) -> PendingPrompt:
+    return PendingPrompt(
+        prompt.id, prompt.text(), prompt.accepted_at, prompt.status, prompt.sender.user
+    )
 
 
-def _turn(prompt: Prompt) -> dict[str, object]:
+def _turn(prompt: Prompt) -> SessionTurn:
     result, status = prompt.result, prompt.status
     if status == "accepting" or (prompt.is_over and not prompt.is_published):
         # An outcome that is not written yet may be another one after a crash.
         status = "queued" if prompt.started_at is None else "running"
         result = None
-    return {
-        "promptId": prompt.id,
-        "status": status,
-        "error": result.error if result is not None else None,
-        "text": result.text if result is not None else None,
-        "finishReason": result.finish_reason if result is not None else None,
-        "usage": result.usage if result is not None else None,
-    }
+    if result is None:
+        return SessionTurn(prompt.id, status)
+    return SessionTurn(
+        prompt.id, status, result.error, result.text, result.finish_reason, result.usage
+    )
 
 
 def _last_event_id(request: Request) -> int | None:

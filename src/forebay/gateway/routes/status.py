@@ -9,6 +9,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from forebay import __version__
+from forebay.api.fields import OMITTED
+from forebay.api.status import Capabilities, Health, Limits, Ready
 from forebay.build import BUILD
 from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.hot.admission import FAMILIES
@@ -48,7 +50,7 @@ class StatusRoutes:
     async def health(self, request: Request) -> Response:
         """Say that the gateway is alive; touches nothing else."""
         self.authorizer.probe(request)
-        return json_answer({"status": "ok", "version": __version__})
+        return json_answer(Health("ok", __version__))
 
     async def ready(self, request: Request) -> Response:
         """Say whether requests should be sent here."""
@@ -57,9 +59,7 @@ class StatusRoutes:
         if (problem := self.readiness.problem()) is not None:
             raise HttpError.of(problem)
         fleet = self.membership.shown
-        if fleet is None:
-            return json_answer({"status": "ready"})
-        return json_answer({"status": "ready", "mode": fleet.picture().mode})
+        return json_answer(Ready(mode=OMITTED if fleet is None else fleet.picture().mode))
 
     async def metrics(self, request: Request) -> Response:
         self.authorizer.observer(request)
@@ -70,25 +70,24 @@ class StatusRoutes:
         """Say what this gateway offers and where its limits are."""
         self.authorizer.anyone(request)
         settings = self.settings.current
+        limits = Limits(
+            max_pending_prompts_per_session=settings.sessions.max_pending_prompts or None,
+            max_sessions=settings.sessions.max_sessions,
+            prompt_deadline_ms=settings.sessions.prompt_deadline_ms or None,
+            queue_max_size=settings.queue.max_size,
+            max_wait_seconds=settings.queue.max_wait_seconds,
+            body_max_bytes=settings.server.body_max_bytes,
+        )
         return json_answer(
-            {
-                "version": __version__,
-                "build": BUILD,
-                "families": {
-                    family.name: [*family.routes, *family.free_routes] for family in FAMILIES
-                },
-                "priorities": list(settings.queue.priorities),
-                "versions": {"forebay": __version__, "jsonrpc": "2.0"},
-                "routes": routes(),
-                "limits": {
-                    "maxPendingPromptsPerSession": settings.sessions.max_pending_prompts or None,
-                    "maxSessions": settings.sessions.max_sessions,
-                    "promptDeadlineMs": settings.sessions.prompt_deadline_ms or None,
-                    "queueMaxSize": settings.queue.max_size,
-                    "maxWaitSeconds": settings.queue.max_wait_seconds,
-                    "bodyMaxBytes": settings.server.body_max_bytes,
-                },
-            }
+            Capabilities(
+                version=__version__,
+                limits=limits,
+                priorities=tuple(settings.queue.priorities),
+                families={one.name: (*one.routes, *one.free_routes) for one in FAMILIES},
+                build=BUILD,
+                versions={"forebay": __version__, "jsonrpc": "2.0"},
+                routes=routes(),
+            )
         )
 
     async def openapi(self, request: Request) -> Response:

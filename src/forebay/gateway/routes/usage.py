@@ -7,12 +7,13 @@ import csv
 import io
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from starlette.responses import Response
 from starlette.routing import Route
 
+from forebay.api.records import HourlyUsage, Usage
 from forebay.gateway.errors.http_error import invalid
 from forebay.gateway.http.authorization import seen_by
 from forebay.records.usage import ANSWER_MAX, HOUR_S, UsageQuery
@@ -31,9 +32,6 @@ FORMATS: Final = ("json", "csv")
 DAY: Final = 24
 FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 """How a cell begins that a spreadsheet would compute."""
-COLUMNS: Final = (
-    "hour", "key", "user", "model", "requests", "prompt_tokens", "output_tokens",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -90,24 +88,24 @@ class UsageRoutes:
         return int(seconds) // HOUR_S
 
 
-def _rows(rows: Iterable[UsageRow], groups: tuple[str, ...]) -> Iterable[dict[str, object]]:
+def _rows(rows: Iterable[UsageRow], groups: tuple[str, ...]) -> Iterable[HourlyUsage]:
     """Yield rows as they are shown: what is summed up over has no value."""
     for key, counts in rows:
-        whose = {name: getattr(key, name) if name in groups else None for name in GROUPS}
         hour = datetime.fromtimestamp(key.hour * HOUR_S, UTC).strftime("%Y-%m-%dT%H:00:00Z")
-        yield {"hour": hour, **whose, **counts._asdict()}
+        whose: dict[str, Any] = {name: getattr(key, name) for name in groups}
+        yield HourlyUsage(hour, **whose, **counts._asdict())
 
 
 def _as_json(rows: list[UsageRow], groups: tuple[str, ...]) -> bytes:
-    return msgspec.json.encode({"data": list(_rows(rows, groups))})
+    return msgspec.json.encode(Usage(list(_rows(rows, groups))))
 
 
 def _as_csv(rows: list[UsageRow], groups: tuple[str, ...]) -> bytes:
     text = io.StringIO()
     lines = csv.writer(text)
-    lines.writerow(COLUMNS)
+    lines.writerow(HourlyUsage.__struct_fields__)
     for row in _rows(rows, groups):
-        lines.writerow([_cell(row[name]) for name in COLUMNS])
+        lines.writerow(map(_cell, msgspec.structs.astuple(row)))
     return text.getvalue().encode()
 
 

@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from forebay.api.sessions import CancelRequest
+from forebay.api.sessions import (
+    CancelRequest,
+    PromptAccepted,
+    PromptCancelled,
+    PromptRemoved,
+    SessionClosed,
+    SessionMade,
+)
 from forebay.errors import ForebayError
 from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.http.authorization import log_admin_action, seen_by
@@ -54,7 +61,7 @@ class SessionService:
         """Prompts that a session may have pending; None is no limit."""
         return self._host.settings.max_pending_prompts or None
 
-    async def create(self, fields: Fields, caller: Caller) -> Fields:
+    async def create(self, fields: Fields, caller: Caller) -> SessionMade:
         from forebay.sessions.sessions import NewSession
 
         asked = read_session(fields)
@@ -62,7 +69,7 @@ class SessionService:
         owner = caller.owner_id
         new = NewSession(owner, asked.model, asked.system, asked.max_tokens or 0, asked.options)
         sessions = await self._sessions()
-        return {"sessionId": (await self._stored(sessions.create(new))).id}
+        return SessionMade((await self._stored(sessions.create(new))).id)
 
     async def find(self, session_id: object, caller: Caller) -> Session:
         """Return a session that this caller may see; raises SessionRejected."""
@@ -76,7 +83,7 @@ class SessionService:
 
     async def prompt(
         self, session: Session, fields: Fields, caller: Caller, request: Request
-    ) -> Fields:
+    ) -> PromptAccepted:
         if session.closing:
             raise session_closing()
         sent = read_prompt(fields)
@@ -92,38 +99,34 @@ class SessionService:
         sender = self._sender(caller, request)
         prompt = session.admit(sent.messages, sender, settings.max_pending_prompts, deadline_s)
         last_event_id = await self._stored(session.accept(prompt))
-        return {
-            "promptId": prompt.id,
-            "lastEventId": last_event_id,
-            "eventEpoch": session.log.epoch,
-        }
+        return PromptAccepted(prompt.id, last_event_id, session.log.epoch)
 
-    async def branch(self, session: Session) -> Fields:
+    async def branch(self, session: Session) -> SessionMade:
         """Create a session that continues this one, when its turn in the queue comes."""
         sessions = await self._sessions()
-        return {"sessionId": (await self._stored(sessions.branch(session))).id}
+        return SessionMade((await self._stored(sessions.branch(session))).id)
 
-    async def cancel(self, session: Session, fields: Fields, caller: Caller) -> Fields:
+    async def cancel(self, session: Session, fields: Fields, caller: Caller) -> PromptCancelled:
         """End the active prompt, and return once that is stored."""
         prompt_id = session.cancel(convert_fields(fields, CancelRequest).prompt_id)
         await self._stored(session.flush())
         if prompt_id is not None:
             log_admin_action("prompt cancelled", caller, session.record.owner, prompt_id)
-        return {"promptId": prompt_id, "cancelled": prompt_id is not None}
+        return PromptCancelled(prompt_id, prompt_id is not None)
 
-    async def remove(self, session: Session, prompt_id: str, caller: Caller) -> Fields:
+    async def remove(self, session: Session, prompt_id: str, caller: Caller) -> PromptRemoved:
         """Remove a queued prompt, and return once that is stored."""
         removed = session.remove(prompt_id)
         await self._stored(session.flush())
         if removed:
             log_admin_action("prompt removed", caller, session.record.owner, prompt_id)
-        return {"promptId": prompt_id, "removed": removed}
+        return PromptRemoved(prompt_id, removed)
 
-    async def close(self, session: Session, caller: Caller) -> Fields:
+    async def close(self, session: Session, caller: Caller) -> SessionClosed:
         sessions = await self._sessions()
         await self._stored(sessions.close(session, "deleted"))
         log_admin_action("session deleted", caller, session.record.owner, session.id)
-        return {"sessionId": session.id, "state": "closed"}
+        return SessionClosed(session.id)
 
     # -- inside
 
