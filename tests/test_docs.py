@@ -317,3 +317,8 @@ async def test_the_first_curl_line_gets_an_answer(page: str, gateway: Gateway) -
     )
     answer, _ = await curl.communicate()
     assert msgspec.json.decode(answer)["choices"][0]["message"]["content"]
+
+
+def test_a_decision_is_at_most_forty_lines_long() -> None:
+    pages = (ROOT / "docs" / "decisions").glob("[0-9]*.md")
+    assert [page.name for page in pages if page.read_text().count("\n") > 40] == []
