@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from forebay.coordination.protocol.messages import About
 from forebay.coordination.replica import Replica
 from forebay.coordination.workers.group import WorkerGroup
-from forebay.coordination.workers.messages import Place
 from forebay.coordination.workers.parent_link import ParentLink
 from forebay.coordination.workers.store import LEASE_S, WorkerStore
 
@@ -66,8 +65,7 @@ class GroupRig:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         theirs.setblocking(False)
-        connection = await self.group.connect(ours, lambda _: None)
-        connection.tell(Place(number, 0, str(self._directory), ()))
+        await self.group.connect(ours, lambda _: None)
         link = ParentLink()
         await link.connect(theirs)
         member = f"worker{number}-{self.runs}"

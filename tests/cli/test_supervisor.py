@@ -11,15 +11,21 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from forebay.cli.serve.arguments import ServeArguments
 from forebay.cli.serve.parent import _fork
 from forebay.cli.serve.supervisor import SILENT_LOOKS_MAX, Fork, Supervisor, WorkerProcess
+from forebay.gateway.workers.seat import Place
 
 if TYPE_CHECKING:
     from forebay.coordination.workers.group import WorkerConnection
+
+PLACE = Place(0, Path(), [[]])
+ARGUMENTS = ServeArguments(None, [], {}, None, self_check=False)
 
 
 def open_descriptors() -> int:
@@ -35,7 +41,7 @@ def test_a_worker_that_cannot_be_forked_is_tried_again() -> None:
 
 async def fail_to_fork() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        supervisor = Supervisor([[listening]], {}, shutdown_s=1.0, is_fatal=False)
+        supervisor = Supervisor([[listening]], shutdown_s=1.0, is_fatal=False)
         running = asyncio.ensure_future(supervisor.run())
         for _ in range(2):
             fork = await supervisor.next_fork()
@@ -55,19 +61,19 @@ async def test_a_fork_that_fails_leaves_no_descriptor_open(monkeypatch: pytest.M
     connected: list[socket.socket] = []
     before = open_descriptors()
     for _ in range(3):
-        fork = Fork()
-        _fork(fork, connected)
+        fork = Fork(PLACE)
+        _fork(fork, connected, ARGUMENTS)
         with pytest.raises(BlockingIOError):
             await fork.wait()
     assert (open_descriptors(), connected) == (before, [])
 
 
 async def test_a_worker_waits_where_there_are_no_more_descriptors() -> None:
-    fork = Fork()
+    fork = Fork(PLACE)
     usual, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, most))
     try:
-        _fork(fork, [])
+        _fork(fork, [], ARGUMENTS)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (usual, most))
     with pytest.raises(OSError, match="Too many open files"):

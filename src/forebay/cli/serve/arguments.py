@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from forebay.settings import load_settings
 
@@ -13,7 +12,8 @@ if TYPE_CHECKING:
     from forebay.settings import Settings
 
 
-class ServeArguments(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class ServeArguments:
     """The arguments that matter after the start."""
 
     config: str | None

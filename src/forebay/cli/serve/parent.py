@@ -9,8 +9,6 @@ import signal
 import socket
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from forebay.cli.serve.listening import listen
 from forebay.cli.serve.server import prepare_process
 from forebay.cli.serve.supervisor import Supervisor
@@ -35,22 +33,18 @@ def run_workers(server: ServerSettings, workers: int, arguments: ServeArguments)
     gc.freeze()  # a collection would write to memory that the workers share
     connected: list[socket.socket] = []
     with asyncio.Runner() as runner:
-        supervisor, running = runner.run(_begin(sockets, server.shutdown_seconds, arguments))
+        begin = _begin(sockets, server.shutdown_seconds, is_fatal=arguments.self_check)
+        supervisor, running = runner.run(begin)
         while (fork := runner.run(supervisor.next_fork())) is not None:
             connected = [sock for sock in connected if sock.fileno() >= 0]
-            _fork(fork, connected)
+            _fork(fork, connected, arguments)
         return runner.run(_result(running))
 
 
 async def _begin(
-    sockets: Sockets, shutdown_s: float, arguments: ServeArguments
+    sockets: Sockets, shutdown_s: float, *, is_fatal: bool
 ) -> tuple[Supervisor, asyncio.Task[int]]:
-    supervisor = Supervisor(
-        sockets,
-        msgspec.to_builtins(arguments),
-        shutdown_s=shutdown_s,
-        is_fatal=arguments.self_check,
-    )
+    supervisor = Supervisor(sockets, shutdown_s=shutdown_s, is_fatal=is_fatal)
     return supervisor, asyncio.ensure_future(supervisor.run())
 
 
@@ -58,7 +52,7 @@ async def _result(running: asyncio.Task[int]) -> int:
     return await running
 
 
-def _fork(fork: Fork, connected: list[socket.socket]) -> None:
+def _fork(fork: Fork, connected: list[socket.socket], arguments: ServeArguments) -> None:
     """Fork a worker. It closes our ends of the sockets: it would keep them open without us."""
     try:
         ours, theirs = socket.socketpair()
@@ -72,7 +66,7 @@ def _fork(fork: Fork, connected: list[socket.socket]) -> None:
     try:
         pid = os.fork()
         if pid == 0:
-            run_worker(theirs, not_its)
+            run_worker(theirs, not_its, fork.place, arguments)
     except OSError as error:
         ours.close()
         fork.fail(error)

@@ -16,12 +16,14 @@ import os
 import shutil
 import signal
 import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay.cli.exits import DONE
 from forebay.clock import LoopClock
 from forebay.coordination.workers.group import WorkerGroup
-from forebay.coordination.workers.messages import Accept, Place, Ready, Reload, Stop
+from forebay.coordination.workers.messages import Accept, Ready, Reload, Stop
+from forebay.gateway.workers.seat import Place
 
 if TYPE_CHECKING:
     import socket
@@ -82,7 +84,8 @@ class WorkerProcess:
 class Fork:
     """A worker that is to be forked by whoever runs the event loop, while it does not run."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: Place) -> None:
+        self.place = place
         self._done: asyncio.Future[tuple[int, socket.socket]] = asyncio.Future()
 
     def finish(self, pid: int, sock: socket.socket) -> None:
@@ -105,14 +108,12 @@ class Supervisor:
     def __init__(
         self,
         sockets: Sequence[Sequence[socket.socket]],
-        command: dict[str, Any],
         *,
         shutdown_s: float,
         is_fatal: bool,
     ) -> None:
         """`is_fatal` is whether all end when one worker fails, even after it was ready."""
         self._sockets = sockets
-        self._command = command
         self._shutdown_s = shutdown_s
         self._is_fatal = is_fatal
         self._directory = _private_directory()
@@ -205,16 +206,13 @@ class Supervisor:
             pause_s = min(RESTART_S_MAX, 2.0 * pause_s or RESTART_S)
 
     async def _start(self, number: int) -> WorkerProcess:
-        fork = Fork()
+        fork = Fork(Place(number, self._directory, self._sockets))
         self._to_fork.put_nowait(fork)
         pid, sock = await fork.wait()
         connection = await self._group.connect(sock, lambda message: self._hear(number, message))
         worker = self._workers[number] = WorkerProcess(number, pid, connection)
         worker.reap()  # its signal may have come before
         logger.info("worker %d started", number, extra={"pid": pid})
-        workers = len(self._sockets)
-        descriptors = tuple(tuple(sock.fileno() for sock in sockets) for sockets in self._sockets)
-        connection.tell(Place(number, workers, self._directory, descriptors, self._command))
         if self._stopping.is_set():
             connection.tell(Stop())
         return worker
@@ -279,10 +277,11 @@ class Supervisor:
                 one.cancel()
 
 
-def _private_directory() -> str:
+def _private_directory() -> Path:
     """Return a new directory that only this user can enter, with a name that sockets can have."""
     base = tempfile.gettempdir()
-    return tempfile.mkdtemp(prefix="forebay-", dir=base if len(base) <= BASE_LENGTH_MAX else "/tmp")
+    folder = base if len(base) <= BASE_LENGTH_MAX else "/tmp"
+    return Path(tempfile.mkdtemp(prefix="forebay-", dir=folder))
 
 
 def _reason(status: int) -> str:

@@ -7,14 +7,11 @@ import os
 import random
 import signal
 import traceback
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NoReturn
 
-import msgspec
 import typer
 
 from forebay.cli.exits import DONE, FAILED
-from forebay.cli.serve.arguments import ServeArguments
 from forebay.cli.serve.event_loop import loop_factory
 from forebay.cli.serve.failures import ending_with_words
 from forebay.cli.serve.server import prepare_process, serve_until_stopped
@@ -26,11 +23,16 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Sequence
 
+    from forebay.cli.serve.arguments import ServeArguments
+    from forebay.gateway.workers.seat import Place
+
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Those that the parent acts on, and a worker does not."""
 
 
-def run_worker(link: socket.socket, not_ours: Sequence[int]) -> NoReturn:
+def run_worker(
+    link: socket.socket, not_ours: Sequence[int], place: Place, arguments: ServeArguments
+) -> NoReturn:
     """Serve as one of several in a process forked for it, and end the process.
 
     `not_ours` are descriptors of the parent that must not stay open here. Signals are held until
@@ -40,8 +42,8 @@ def run_worker(link: socket.socket, not_ours: Sequence[int]) -> NoReturn:
     try:
         prepare_process()  # first: what is printed from now on is not left to the parent's threads
         _leave_the_parent(not_ours)
-        with asyncio.Runner(loop_factory=loop_factory()) as runner, suppress(ConnectionError):
-            runner.run(_work(link))
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(_work(link, place, arguments))
         status = DONE
     except typer.Exit as ending:  # why has been said
         status = ending.exit_code
@@ -65,13 +67,12 @@ def _leave_the_parent(not_ours: Sequence[int]) -> None:
         os.close(descriptor)
 
 
-async def _work(sock: socket.socket) -> None:
+async def _work(sock: socket.socket, place: Place, arguments: ServeArguments) -> None:
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, _leave_it_to_the_parent)
     link = ParentLink()
-    place = await link.connect(sock)
-    arguments = msgspec.convert(place.command, ServeArguments)
+    await link.connect(sock)
     settings = arguments.read()
     seat = Seat(place, link, random.SystemRandom())
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -40,19 +40,6 @@ class Left(Struct, frozen=True, tag=True):
 # -- from the parent to a worker
 
 
-class Place(Struct, frozen=True, tag=True):
-    """Which worker of how many it is, and what it serves; the first message."""
-
-    number: int
-    workers: int
-    directory: str
-    """Where the workers' own sockets are, for nobody else to reach."""
-    sockets: tuple[tuple[int, ...], ...]
-    """File descriptors of the listening sockets of each worker, which all of them inherit."""
-    command: dict[str, Any] = {}
-    """What the parent was started with, for the command line to read."""
-
-
 class GroupState(Struct, frozen=True, tag=True):
     """The members and the leader; sent to all at every change."""
 
@@ -81,7 +68,7 @@ class Stop(Struct, frozen=True, tag=True):
 
 
 FromWorker: TypeAlias = Joined | SteppedDown | Ready | Alive | Left
-FromParent: TypeAlias = Place | GroupState | Accept | Reload | Stop
+FromParent: TypeAlias = GroupState | Accept | Reload | Stop
 
 encode = msgspec.msgpack.Encoder().encode
 decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode

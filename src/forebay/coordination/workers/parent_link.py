@@ -10,7 +10,6 @@ from forebay.coordination.workers.messages import (
     Accept,
     Alive,
     GroupState,
-    Place,
     Reload,
     Stop,
     decode_from_parent,
@@ -34,21 +33,18 @@ class ParentLink:
     def __init__(self) -> None:
         self.state = GroupState()
         """The workers as the parent told last."""
-        self.on_state: Callable[[], None] = _nothing
-        self.on_accept: Callable[[tuple[int, ...]], None] = _nobody
-        self.on_reload: Callable[[], None] = _nothing
-        self._on_stop: Callable[[bool], None] = _nobody
+        self.on_state: Callable[[], None] = lambda: None
+        self.on_accept: Callable[[tuple[int, ...]], None] = lambda _: None
+        self.on_reload: Callable[[], None] = lambda: None
+        self._on_stop: Callable[[bool], None] = lambda _: None
         self._stopped: bool | None = None  # whether to stop at once, once that was said
         self._connection = FrameConnection(self._take, self._lost)
         self._accepting: tuple[int, ...] = ()
-        self._place: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
 
-    async def connect(self, sock: socket.socket) -> Place:
-        """Begin; return what the parent says first. Raises ConnectionError where it is gone."""
+    async def connect(self, sock: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         await loop.create_unix_connection(lambda: self._connection, sock=sock)
         self._beat()
-        return await self._place
 
     @property
     def is_open(self) -> bool:
@@ -72,7 +68,7 @@ class ParentLink:
         self._connection.send(encode(message))
 
     def close(self) -> None:
-        self._on_stop = _nobody
+        self._on_stop = lambda _: None
         self._connection.close()
 
     def _beat(self) -> None:
@@ -83,8 +79,6 @@ class ParentLink:
     def _take(self, _: FrameConnection, frame: bytes) -> None:
         message: FromParent = decode_from_parent(frame)
         match message:
-            case Place():
-                self._place.set_result(message)
             case GroupState():
                 self.state = message
                 self.on_state()
@@ -97,18 +91,8 @@ class ParentLink:
                 self._stop(message.at_once)
 
     def _lost(self, _: FrameConnection) -> None:
-        if not self._place.done():
-            self._place.set_exception(ConnectionError("the parent is gone"))
         self._stop(False)
 
     def _stop(self, at_once: bool) -> None:
         self._stopped = at_once
         self._on_stop(at_once)
-
-
-def _nothing() -> None:
-    """Nobody is interested yet."""
-
-
-def _nobody(_: object) -> None:
-    """Nobody is interested yet."""

@@ -96,13 +96,13 @@ class WorkerStore:
         self._followers: dict[str, FrameConnection] = {}
         self._leader: FrameConnection | None = None  # the connection to it
         self._unnamed: set[FrameConnection] = set()
-        self.on_change: Callable[[], None] = _nothing
+        self.on_change: Callable[[], None] = lambda: None
         """Called when another leads, or others are there."""
-        self.on_leading: Callable[[], None] = _nothing
+        self.on_leading: Callable[[], None] = lambda: None
         """Called when the parent has chosen this worker."""
-        self.on_aside: Callable[[str, bytes], None] = _nobody
+        self.on_aside: Callable[[str, bytes], None] = lambda _, __: None
         """Called with what another worker sent aside, and its name."""
-        self.on_follower: Callable[[str], None] = _nothing_of
+        self.on_follower: Callable[[str], None] = lambda _: None
         """Called when a worker has connected to this one, which leads."""
 
     async def open(self) -> None:
@@ -249,7 +249,8 @@ class WorkerStore:
             self._leader = None
         if leader in ("", self._member):
             return
-        connection = FrameConnection(self._take_from_leader, _ignore)
+        # Should it end, the next heartbeat connects again, if the leader lives.
+        connection = FrameConnection(self._take_from_leader, lambda _: None)
         connection.peer = leader
         loop = asyncio.get_running_loop()
         try:
@@ -293,19 +294,3 @@ class WorkerStore:
         self._unnamed.discard(connection)
         if self._followers.get(connection.peer) is connection:
             del self._followers[connection.peer]
-
-
-def _ignore(_: FrameConnection) -> None:
-    """The next heartbeat connects again, where the leader lives."""
-
-
-def _nothing() -> None:
-    """Nobody is interested."""
-
-
-def _nothing_of(_: str) -> None:
-    """Nobody is interested."""
-
-
-def _nobody(_: str, __: bytes) -> None:
-    """Nobody is interested."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import socket
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from forebay import __version__
 from forebay.coordination.protocol.messages import About
@@ -14,13 +12,24 @@ from forebay.coordination.workers.store import LEASE_S, WorkerStore
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
+    import socket
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from forebay.clock import Timers
     from forebay.coordination import Perform
-    from forebay.coordination.workers.messages import Place
     from forebay.coordination.workers.parent_link import ParentLink
     from forebay.core import Options
+
+
+class Place(NamedTuple):
+    """Which worker of how many it is, and what it serves."""
+
+    number: int
+    directory: Path
+    """Where the workers' own sockets are, for nobody else to reach."""
+    sockets: Sequence[Sequence[socket.socket]]
+    """The listening sockets of each worker, one for each address; all workers inherit them."""
 
 
 class Seat:
@@ -28,18 +37,14 @@ class Seat:
 
     def __init__(self, place: Place, link: ParentLink, chance: random.Random) -> None:
         self.number = place.number
-        self.workers = place.workers
+        self.workers = len(place.sockets)
         self.link = link
         member = f"worker{place.number}-{chance.randbytes(4).hex()}"
-        directory = Path(place.directory)
-        self.store = WorkerStore(directory, member, link)
-        self.door = directory / f"{member}.http"
+        self.store = WorkerStore(place.directory, member, link)
+        self.door = place.directory / f"{member}.http"
         """Where the other workers pass requests on to this one."""
         self.about = About(member, f"unix:{self.door}", __version__)
-        self.sockets = [
-            [socket.socket(fileno=number) for number in numbers] for numbers in place.sockets
-        ]
-        """The listening sockets of each worker: one for each address."""
+        self.sockets = place.sockets
 
     @property
     def port(self) -> int:
