@@ -5,7 +5,6 @@ answers tampered with on the way out.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -13,7 +12,7 @@ import pytest
 
 from forebay.core import Scheduler
 from forebay.core.actions import Action, Expire, Reject, Route, Wait
-from forebay.core.events import Arrived, Event, Finished, Ticked
+from forebay.core.events import Event, Finished, Ticked
 from forebay.core.options import KeyLimits, Options
 from forebay.core.snapshot import Snapshot
 from forebay.testing.simulation import Scenario, Simulation
@@ -102,22 +101,6 @@ def test_a_scheduler_with_other_limits_is_caught(
     other = msgspec.structs.replace(scenario.options, **run_with)
     found = fails_within(10, scenario, lambda: Scheduler(other))
     assert any(part in found for part in complaint.split("|")), found
-
-
-def test_a_scheduler_that_knows_no_conversations_is_caught() -> None:
-    class Deaf(Tampered):
-        def handle(self, event: Event, now_s: float) -> Sequence[Action]:
-            if isinstance(event, Arrived):
-                event = msgspec.structs.replace(event, conversation="")
-            return super().handle(event, now_s)
-
-    talks = tuple(replace(one, conversations=3) for one in busy().clients)
-    options = {"max_size": 100, "wait_s_max": 60.0, "fairness": "round_robin"}
-    scenario = replace(busy(**options), clients=talks)
-    for seed in range(5):
-        Simulation(scenario, seed).run()
-    found = fails_within(10, scenario, lambda: Deaf(scenario.options, lambda actions: actions))
-    assert "is the third of its conversation to pass" in found
 
 
 def every_fifth(kind: type[Action], change: Callable[[Any], list[Action]]) -> Tamper:

@@ -49,9 +49,6 @@ class SeenTicket:
     """The p50 it was told on arrival."""
     guest: bool = False
     """Whether it may wait only because a job is in its way."""
-    passed: Counter[str] = field(default_factory=Counter)
-    """How often others of its user were started while it was next in its conversation, by theirs;
-    less those that did not run in the end."""
     revoked: str = ""
     """The code with which its owner must answer, once somebody else wanted it gone."""
     lane: Lane = field(init=False)
@@ -84,14 +81,10 @@ class SeenNode:
     rest_until_s: float = 0.0
     broken_off_s: list[float] = field(default_factory=list)
     """When requests were cancelled there; each excuses one refusal."""
-    away_since_s: float = 0.0
-    is_new: bool = False
     removed: bool = False
     leases: dict[str, SeenTicket] = field(default_factory=dict)
 
-    def take_over(self, event: NodeChanged, now_s: float) -> None:
-        self.away_since_s = now_s - event.away_s
-        self.is_new = event.is_new
+    def take_over(self, event: NodeChanged) -> None:
         self.slots = max(0, event.slots)
         self.models = frozenset(event.models)
         self.families = frozenset(event.families)
@@ -119,17 +112,6 @@ class SeenNode:
     def is_usable(self, now_s: float) -> bool:
         return self.is_up() and now_s >= self.rest_until_s and len(self.leases) < self.slots
 
-    def has_reported(self) -> bool:
-        return bool(self.models) or not (self.is_new or self.state == "loading")
-
-    def outlook(self, now_s: float, offline_wait_s: float) -> str:
-        """Say why it may be up soon, where it is not; empty where that is of no use."""
-        if self.state == "loading":
-            return "loading"
-        if now_s - self.away_since_s >= offline_wait_s:
-            return ""
-        return "starting" if self.is_new else "offline"
-
     def serves(self, lane: Lane) -> bool:
         return lane[0] in self.models and lane[1] in self.families
 
@@ -140,6 +122,8 @@ class Mirror:
     def __init__(self, asks_held: Callable[[str], bool]) -> None:
         self.asks_held = asks_held
         self.now_s = 0.0
+        self.starting: frozenset[str] = frozenset()
+        """What is started in this step."""
         self.tickets: dict[str, SeenTicket] = {}
         self.ended: set[str] = set()
         self.accepted = 0
@@ -154,8 +138,6 @@ class Mirror:
         """Live requests that wait, by key."""
         self.held_by_key: Counter[str] = Counter()
         """What counts against a key's cap: unfinished live requests, and jobs once started."""
-        self.came_back: set[tuple[str, str]] = set()
-        """Users' conversations of which anything did."""
         self.paced: frozenset[str] = frozenset()
         """Keys with limits: what waits of theirs may not be allowed to start."""
         self._first_deadline_s: float | None = None
@@ -180,17 +162,6 @@ class Mirror:
 
     def is_up(self, lane: Lane) -> bool:
         return any(node.is_up() for node in self.nodes_of(lane))
-
-    def unreported(self) -> list[SeenNode]:
-        return [
-            node for node in self.nodes.values() if not node.removed and not node.has_reported()
-        ]
-
-    def outlook(self, lane: Lane, offline_wait_s: float) -> str:
-        """Say why one may wait though no node of a lane is up; empty where one may not."""
-        nodes = (*self.nodes_of(lane), *self.unreported())
-        found = {node.outlook(self.now_s, offline_wait_s) for node in nodes}
-        return next((why for why in ("loading", "starting", "offline") if why in found), "")
 
     def strands_too_many(self, lane: Lane, places: int) -> bool:
         """Say whether those whose nodes are not up have half of the places, while others are."""
@@ -281,7 +252,6 @@ class Mirror:
         if ticket.arrived.job:
             self.held_by_key[ticket.arrived.key] -= 1
         ticket.returned = True
-        self.came_back.add((ticket.arrived.user, ticket.arrived.conversation))
         self.wait(ticket)
 
     def end(self, ticket: SeenTicket) -> None:
@@ -291,9 +261,6 @@ class Mirror:
             del self.nodes[ticket.node].leases[arrived.id]
         else:
             self._stop_waiting(ticket)
-            if ticket.attempt:
-                for other in self.lanes[ticket.lane]:
-                    other.passed[arrived.conversation] -= 1
         if not arrived.job or ticket.state == "running":
             self.held_by_key[arrived.key] -= 1
         ticket.state = "ended"
