@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from forebay.api.sessions import SessionTurn
+from forebay.api.sessions import PromptAccepted, SessionTurn
 from forebay.sdk.errors import (
     BadAnswer,
     ClientClosed,
@@ -28,13 +28,13 @@ from forebay.sdk.errors import (
     SessionEnded,
     TurnFailed,
 )
-from forebay.sdk.session_api import PromptRequest, SessionApi, Subscription, session_path
+from forebay.sdk.session_api import PromptRequest, Subscription, session_path
+from forebay.sdk.transport import decoded
 from forebay.sdk.values import SessionEvent, Turn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from forebay.api.sessions import PromptAccepted
     from forebay.sdk.transport import Transport
 
 EARLY_EVENTS_MAX = 2048
@@ -52,7 +52,6 @@ class PromptSender:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self.reservations = PromptReservations()
-        self.calls = SessionApi(transport)
 
     async def send(
         self, prompts: OpenPrompts, session_id: str, request: PromptRequest, limit: int | None
@@ -64,12 +63,12 @@ class PromptSender:
         reservation = self.reservations.take(session_id, limit)
         prompts.begin()
         try:
-            taken = await self.calls.send(session_id, request)
-            if isinstance(taken, Turn):
-                prompt = AsyncSentPrompt(taken.prompt_id, reservation, 0)
-                prompt.settle(taken)
+            status, _, content = await self.transport.fetch(request.call(session_id))
+            if status == 200:  # of a server that answers with the turn itself
+                prompt = AsyncSentPrompt("", reservation, 0)
+                prompt.settle(_turn(decoded(content, dict[str, Any])))
                 return prompt
-            return prompts.accept(taken, reservation)
+            return prompts.accept(decoded(content, PromptAccepted), reservation)
         except BaseException:
             reservation.release()
             raise
@@ -112,6 +111,8 @@ class OpenPrompts:
         self._transport = transport
         self._session_id = session_id
         self._open: dict[str, AsyncSentPrompt] = {}
+        self.readers: set[EventBuffer] = set()
+        """Of those who read every event of the session."""
         self._early: list[SessionEvent] = []
         self._asking = 0
         """Requests that have not been answered yet."""
@@ -140,6 +141,8 @@ class OpenPrompts:
         return prompt
 
     def take_event(self, event: SessionEvent) -> None:
+        for reader in self.readers:
+            reader.add(event)
         epoch = event.data.get("eventEpoch")
         if event.type == "gap":
             self._is_uncertain = True
@@ -184,6 +187,8 @@ class OpenPrompts:
         for prompt in tuple(self._open.values()):
             prompt.settle(error)
         self._open.clear()
+        for reader in self.readers:
+            reader.end()
 
     def _hand_over(self, event: SessionEvent, prompt: AsyncSentPrompt) -> None:
         prompt.take_event(event)
@@ -279,13 +284,13 @@ def _outcome(event: SessionEvent, prompt_id: str) -> Turn | TurnFailed:
         error = event.data.get("error")
         status = str(event.data.get("status") or "failed")
         return TurnFailed(prompt_id, status, error if isinstance(error, dict) else None)
-    return turn_of(event.data)
+    return _turn(event.data)
 
 
-def turn_of(data: dict[str, Any]) -> Turn:
+def _turn(data: dict[str, Any]) -> Turn:
     """Return a completed turn; raises BadAnswer."""
     try:
-        return msgspec.convert(data, Turn)
+        return msgspec.convert({"promptId": "", **data}, Turn)
     except msgspec.ValidationError as error:
         raise BadAnswer(f"a turn that cannot be read: {error}") from error
 

@@ -1,4 +1,4 @@
-"""The routes of a session, and its events from one id on, over as many connections as it takes.
+"""A prompt as it is sent, and a session's events over as many connections as it takes.
 
 A connection that breaks is made again with `Last-Event-ID` and a growing, jittered pause. What the
 gateway no longer holds it tells as a `gap`; then, after a restart, after an event that cannot be
@@ -15,19 +15,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from forebay.api.sessions import (
-    PendingPrompts,
-    PromptAccepted,
-    PromptCancelled,
-    PromptRemoved,
-    Session,
-    SessionMade,
-    SessionMessages,
-)
 from forebay.sdk.chat import waiting_headers
 from forebay.sdk.errors import BadAnswer, GatewayAway
-from forebay.sdk.transport import PASSING, ApiCall, Outage, decoded
-from forebay.sdk.values import Message, SessionEvent, Turn
+from forebay.sdk.transport import PASSING, ApiCall, Outage
+from forebay.sdk.values import SessionEvent
 from forebay.sse import SseComment
 
 if TYPE_CHECKING:
@@ -36,8 +27,6 @@ if TYPE_CHECKING:
     from forebay.sdk.values import Prompt
     from forebay.sse import SseEvent
 
-BRANCH_S = 3600.0
-"""The answer comes when the session's other prompts are done."""
 SILENCE_S = 60.0
 """The gateway sends a comment every 15 s; four times that is silence."""
 HEARTBEATS_BEFORE_ASKING = 4
@@ -72,64 +61,6 @@ class PromptRequest(NamedTuple):
             body["deadlineMs"] = self.deadline_ms
         headers = waiting_headers(self.priority)
         return ApiCall("POST", session_path(session_id, "prompt"), body, headers)
-
-
-class SessionApi:
-    """Asks about sessions; raises SdkError throughout."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
-    async def make(self, body: dict[str, Any]) -> str:
-        call = ApiCall("POST", "/session", body)
-        return (await self._transport.ask(call, SessionMade)).session_id
-
-    async def state(self, session_id: str) -> Session:
-        return await self._transport.get(session_path(session_id), Session)
-
-    async def messages(self, session_id: str) -> list[Message]:
-        """Return the history, as it would be sent."""
-        path = session_path(session_id, "messages")
-        return list((await self._transport.get(path, SessionMessages)).messages)
-
-    async def send(self, session_id: str, request: PromptRequest) -> PromptAccepted | Turn:
-        """Hand in a prompt; a Turn where the server answers at once, as older ones do."""
-        status, _, content = await self._transport.fetch(request.call(session_id))
-        if status == 200:
-            return _legacy_turn(content)
-        return decoded(content, PromptAccepted)
-
-    async def pending(self, session_id: str) -> PendingPrompts:
-        return await self._transport.get(
-            session_path(session_id, "pending-prompts"), PendingPrompts
-        )
-
-    async def remove(self, session_id: str, prompt_id: str) -> bool:
-        """Take a queued prompt out; False where that was done before."""
-        call = ApiCall("DELETE", session_path(session_id, "pending-prompts", prompt_id))
-        return (await self._transport.ask(call, PromptRemoved)).removed
-
-    async def cancel(self, session_id: str, prompt_id: str | None = None) -> PromptCancelled:
-        """End the running prompt, if there is one; with an id, only if it is that one."""
-        body = None if prompt_id is None else {"promptId": prompt_id}
-        call = ApiCall("POST", session_path(session_id, "cancel"), body)
-        return await self._transport.ask(call, PromptCancelled)
-
-    async def branch(self, session_id: str) -> str:
-        """Make another session of this one's history, when its turn comes; return its id."""
-        call = ApiCall("POST", session_path(session_id, "branch"), read_s=BRANCH_S)
-        return (await self._transport.ask(call, SessionMade)).session_id
-
-    async def delete(self, session_id: str) -> None:
-        await self._transport.fetch(ApiCall("DELETE", session_path(session_id)))
-
-
-def _legacy_turn(content: bytes) -> Turn:
-    data = decoded(content, dict[str, Any])
-    try:
-        return msgspec.convert({"promptId": "", **data}, Turn)
-    except msgspec.ValidationError as error:
-        raise BadAnswer(f"an answer that cannot be read: {error}") from error
 
 
 class SessionListener(Protocol):

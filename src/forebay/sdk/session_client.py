@@ -6,19 +6,27 @@ import contextlib
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Self, TypedDict
 
+from forebay.api.sessions import (
+    PendingPrompts,
+    PromptCancelled,
+    PromptRemoved,
+    SessionMade,
+    SessionMessages,
+)
+from forebay.api.sessions import Session as SessionState
 from forebay.sdk.errors import ClientClosed, NotFound, Refused
 from forebay.sdk.prompts import MAX_PENDING, EventBuffer, OpenPrompts, checked_limit
-from forebay.sdk.session_api import PromptRequest, Subscription
+from forebay.sdk.session_api import PromptRequest, Subscription, session_path
+from forebay.sdk.transport import ApiCall
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncGenerator, Callable
     from typing import Unpack
 
-    from forebay.api.sessions import PendingPrompts
-    from forebay.api.sessions import Session as SessionState
     from forebay.sdk.client import AsyncClient
     from forebay.sdk.prompts import AsyncSentPrompt
+    from forebay.sdk.transport import Transport
     from forebay.sdk.values import (
         Message,
         Prompt,
@@ -26,6 +34,8 @@ if TYPE_CHECKING:
         Turn,
     )
 
+BRANCH_S = 3600.0
+"""The answer comes when the session's other prompts are done."""
 RUNNING = 409
 """The status of an attempt to remove a prompt that runs already."""
 
@@ -40,21 +50,6 @@ class SessionOptions(TypedDict, total=False):
     max_tokens: int | None
     options: dict[str, Any] | None
     """What is passed to the node with every turn: temperature, top_p, seed, stop, ..."""
-
-
-class _EventFanout:
-    """Distributes every event of a session to its open prompts and to iterators over all events."""
-
-    def __init__(self, prompts: OpenPrompts) -> None:
-        self.prompts = prompts
-        self.buffers: set[EventBuffer] = set()
-        self.mark_uncertain = prompts.mark_uncertain
-        self.check_outcomes = prompts.check_outcomes
-
-    def take_event(self, event: SessionEvent) -> None:
-        self.prompts.take_event(event)
-        for buffer in self.buffers:
-            buffer.add(event)
 
 
 class AsyncSessionClient:
@@ -84,17 +79,16 @@ class AsyncSessionClient:
         """What had been said when it was loaded."""
         self._prompts = OpenPrompts(self._transport, state.session_id)
         self._prompts.note_epoch(state.event_epoch)
-        self._ears = _EventFanout(self._prompts)
         self._kept: EventBuffer | None = None
         """What came since the event that a session was resumed after, until somebody asks."""
         if last_event_id is not None:
             self._kept = EventBuffer()
-            self._ears.buffers.add(self._kept)
+            self._prompts.readers.add(self._kept)
         self._subscription = Subscription(
             self._transport,
             self.session_id,
             state.last_event_id if last_event_id is None else last_event_id,
-            self._ears,
+            self._prompts,
         )
         self._following: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -112,10 +106,10 @@ class AsyncSessionClient:
         """
         max_pending = checked_limit(options.get("max_pending", MAX_PENDING))
         model = options.get("model")
-        calls = client.prompting.calls
+        transport = client.prompting.transport
         if session_id is not None:
             try:
-                state = await calls.state(session_id)
+                state = await _state(transport, session_id)
             except NotFound:
                 if model is None:
                     raise
@@ -125,8 +119,8 @@ class AsyncSessionClient:
                 return cls(client, state, max_pending)
         if model is None:
             raise ValueError("model: needed to make a session")
-        made = await calls.make(_new_session(model, options))
-        session = cls(client, await calls.state(made), max_pending)
+        made = await transport.ask(_new_session(model, options), SessionMade)
+        session = cls(client, await _state(transport, made.session_id), max_pending)
         session.is_new = True
         return session
 
@@ -136,9 +130,8 @@ class AsyncSessionClient:
     ) -> Self:
         """Attach to a session that must be there, and fetch its `history`; raises NotFound."""
         limit = checked_limit(max_pending)
-        calls = client.prompting.calls
-        state = await calls.state(session_id)
-        history = await calls.messages(session_id)
+        transport = client.prompting.transport
+        state, history = await _state(transport, session_id), await _messages(transport, session_id)
         session = cls(client, state, limit)
         session.history = history
         return session
@@ -154,7 +147,7 @@ class AsyncSessionClient:
     ) -> Self:
         """Go on after a known event: `events()` begins with what came since; raises NotFound."""
         limit = checked_limit(max_pending)
-        state = await client.prompting.calls.state(session_id)
+        state = await _state(client.prompting.transport, session_id)
         return cls(client, state, limit, last_event_id)
 
     # -- to talk
@@ -192,7 +185,7 @@ class AsyncSessionClient:
     def events(self) -> AsyncGenerator[SessionEvent, None]:
         """Yield every event of the session from now on, until it is closed."""
         buffer, self._kept = self._kept or EventBuffer(), None
-        self._ears.buffers.add(buffer)
+        self._prompts.readers.add(buffer)
         if not self._is_listening():
             buffer.end()
         return self._read(buffer)
@@ -202,12 +195,15 @@ class AsyncSessionClient:
 
         With an id, only where it is that prompt that runs.
         """
-        found = await self._prompting.calls.cancel(self.session_id, prompt_id)
+        body = None if prompt_id is None else {"promptId": prompt_id}
+        call = ApiCall("POST", session_path(self.session_id, "cancel"), body)
+        found = await self._transport.ask(call, PromptCancelled)
         return found.prompt_id if found.cancelled else None
 
     async def remove(self, prompt_id: str) -> bool:
         """Take a prompt out that waits; False where that was done before. Raises GatewayError."""
-        return await self._prompting.calls.remove(self.session_id, prompt_id)
+        path = session_path(self.session_id, "pending-prompts", prompt_id)
+        return (await self._transport.ask(ApiCall("DELETE", path), PromptRemoved)).removed
 
     async def withdraw(self, prompt_id: str) -> None:
         """End a prompt whether it waits or runs; nothing where it has ended."""
@@ -222,20 +218,22 @@ class AsyncSessionClient:
 
     async def pending(self) -> PendingPrompts:
         """Return the prompts that wait or run, whoever sent them."""
-        return await self._prompting.calls.pending(self.session_id)
+        path = session_path(self.session_id, "pending-prompts")
+        return await self._transport.get(path, PendingPrompts)
 
     async def state(self) -> SessionState:
         """Return the session as the gateway sees it now."""
-        return await self._prompting.calls.state(self.session_id)
+        return await _state(self._transport, self.session_id)
 
     async def messages(self) -> list[Message]:
         """Return what has been said, as it would be sent."""
-        return await self._prompting.calls.messages(self.session_id)
+        return await _messages(self._transport, self.session_id)
 
     async def branch(self) -> Self:
         """Make another session with the same history, when the turns before it are done."""
-        made = await self._prompting.calls.branch(self.session_id)
-        state = await self._prompting.calls.state(made)
+        call = ApiCall("POST", session_path(self.session_id, "branch"), read_s=BRANCH_S)
+        made = await self._transport.ask(call, SessionMade)
+        state = await _state(self._transport, made.session_id)
         session = type(self)(self._client, state, self.max_pending)
         session.is_new = True
         return session
@@ -260,7 +258,8 @@ class AsyncSessionClient:
         try:
             if delete:
                 with contextlib.suppress(NotFound):  # somebody else was faster
-                    await self._prompting.calls.delete(self.session_id)
+                    call = ApiCall("DELETE", session_path(self.session_id))
+                    await self._transport.fetch(call)
         finally:
             if self._following is not None:
                 await self._transport.tasks.end(self._following)
@@ -279,7 +278,7 @@ class AsyncSessionClient:
                 async for event in events:
                     yield event
         finally:
-            self._ears.buffers.discard(buffer)
+            self._prompts.readers.discard(buffer)
 
     def _is_listening(self) -> bool:
         return self._following is not None and not self._following.done()
@@ -287,21 +286,26 @@ class AsyncSessionClient:
     def _listen(self) -> None:
         """See that somebody reads the events."""
         if not self._is_listening() and not self._is_closed:
-            self._following = self._transport.tasks.start(self._follow())
-
-    async def _follow(self) -> None:
-        try:
-            await self._prompting.follow(self._subscription, self._prompts)
-        finally:
-            for buffer in self._ears.buffers:
-                buffer.end()
+            self._following = self._transport.tasks.start(
+                self._prompting.follow(self._subscription, self._prompts)
+            )
 
 
-def _new_session(model: str, options: SessionOptions) -> dict[str, Any]:
+async def _state(transport: Transport, session_id: str) -> SessionState:
+    return await transport.get(session_path(session_id), SessionState)
+
+
+async def _messages(transport: Transport, session_id: str) -> list[Message]:
+    path = session_path(session_id, "messages")
+    return list((await transport.get(path, SessionMessages)).messages)
+
+
+def _new_session(model: str, options: SessionOptions) -> ApiCall:
     given = {
         "model": model,
         "system": options.get("system"),
         "maxTokens": options.get("max_tokens"),
         "options": options.get("options"),
     }
-    return {name: value for name, value in given.items() if value is not None}
+    body = {name: value for name, value in given.items() if value is not None}
+    return ApiCall("POST", "/session", body)
