@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from forebay.settings import Origin, SettingsError, load_settings, load_with_origins
 from forebay.settings.names import nearest, valid_keys, variable_of
-from forebay.settings.sources import FILE_BYTES_MAX, parse_key, parse_value
+from forebay.settings.sources import FILE_BYTES_MAX, line_of, parse_key, parse_value
 
 SIZES = st.none() | st.integers(0, 1000)
 ALPHABET = string.ascii_lowercase + "_."
@@ -301,3 +301,25 @@ def test_no_text_breaks_the_loader(environ: dict[str, str], texts: list[str]) ->
         load_settings(None, texts, prefixed)
     except SettingsError as error:
         assert error.problems  # noqa: PT017 - either end is fine, any other error is not
+
+
+@pytest.mark.parametrize(
+    ("key", "line"),
+    [
+        ("server.port", 1),
+        ("queue.max_size", 4),
+        ("queue.fairness", 3),
+        ("nodes[0].url", 8),
+        ("nodes[1].url", 11),
+        ("nodes[1].kind", 10),
+        ("models.aliases.gpt-4.1", 14),
+        ("jobs.attempts", None),
+    ],
+)
+def test_a_line_is_found_however_the_key_is_written(key: str, line: int | None) -> None:
+    text = (
+        "server.port = 1\n\n[queue] # how long\nmax_size=3\n"
+        'text = """\nmax_size = 9"""\n[[nodes]]\n"url" = "http://a"\n\n[[nodes]]\nurl = "b"\n\n'
+        '[models.aliases]\n"gpt-4.1" = "x"\n'
+    )
+    assert line_of(text, key) == line

@@ -1,4 +1,4 @@
-"""Warnings about settings that work, and the lines of the file that problems are on."""
+"""Warnings about settings that work."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 from forebay.settings import Settings, load_settings, load_with_origins
 from forebay.settings.loader import placed
 from forebay.settings.review import explain, risks
-from forebay.settings.sources import line_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,25 +105,3 @@ def test_a_warning_says_where_its_value_is(tmp_path: Path) -> None:
     loaded = load_with_origins(file, (), {})
     (risk,) = placed(risks(loaded.settings), loaded)
     assert risk.where == f"file {file}:3"
-
-
-@pytest.mark.parametrize(
-    ("key", "line"),
-    [
-        ("server.port", 1),
-        ("queue.max_size", 4),
-        ("queue.fairness", 3),
-        ("nodes[0].url", 8),
-        ("nodes[1].url", 11),
-        ("nodes[1].kind", 10),
-        ("models.aliases.gpt-4.1", 14),
-        ("jobs.attempts", None),
-    ],
-)
-def test_a_line_is_found_however_the_key_is_written(key: str, line: int | None) -> None:
-    text = (
-        "server.port = 1\n\n[queue] # how long\nmax_size=3\n"
-        'text = """\nmax_size = 9"""\n[[nodes]]\n"url" = "http://a"\n\n[[nodes]]\nurl = "b"\n\n'
-        '[models.aliases]\n"gpt-4.1" = "x"\n'
-    )
-    assert line_of(text, key) == line
