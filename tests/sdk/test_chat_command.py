@@ -111,7 +111,7 @@ async def test_what_is_wrong_is_said_with_the_usual_status(server: ScriptedServe
     server.plan("GET", "/v1/models", {"error": {"code": "unauthorized", "message": "no"}}, 401)
     done = await chat(server.url)
     assert done.exit_code == 4
-    assert "Name a key with --key-env VAR." in done.stderr
+    assert "Name a key with --key-env VAR, or set" in done.stderr
     server.plan("GET", "/v1/models", {"data": []})
     done = await chat(server.url)
     assert (done.exit_code, "forebay nodes add" in done.stderr) == (1, True)

@@ -64,7 +64,7 @@ class GatewayClient:
     """Asks one gateway, each time over a new connection. Raises SdkError; `insist` does not."""
 
     def __init__(self, url: str | None, key_env: str, limit_s: float = LIMIT_S) -> None:
-        self.url, self._key = where_and_key(url, key_env)
+        self.url, self.key = where_and_key(url, key_env)
         self._limit_s = limit_s
 
     def ask(self, method: str, path: str, kind: type[T], body: object = None) -> GatewayReply[T]:
@@ -99,7 +99,7 @@ class GatewayClient:
     async def _run(self, work: Callable[[Transport], Coroutine[Any, Any, T]]) -> T:
         from forebay.sdk.transport import Transport, TransportOptions
 
-        options = TransportOptions(self.url, self._key, self._limit_s)
+        options = TransportOptions(self.url, self.key, self._limit_s)
         transport = Transport(options, random.Random())
         try:
             return await work(transport)
@@ -137,7 +137,7 @@ class GatewayClient:
             return f"{words}{'' if words.endswith('?') else '.'} Name the gateway with --url."
         hint = f" {printable(error.hint)}" if error.hint else ""
         if is_about_the_key(error):
-            named = "another key" if self._key else "a key"
+            named = "another key" if self.key else "a key"
             hint = f" Name {named} with --key-env VAR, or set FOREBAY_API_KEY."
         message = printable(error.message).rstrip(".")
         return f"the gateway says: {message} ({printable(error.code)}).{hint}"

@@ -6,18 +6,16 @@ import asyncio
 import contextlib
 import io
 import sys
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from forebay.cli.exits import FAILED, INTERRUPTED, NOT_ALLOWED, NOT_REACHABLE, USAGE
-from forebay.cli.gateway import start_hint, where_and_key
+from forebay.cli.exits import FAILED, INTERRUPTED, NOT_REACHABLE, USAGE
+from forebay.cli.gateway import GatewayClient, start_hint
 from forebay.cli.invocation import as_called, at_gateway
 from forebay.cli.output.console import fail, say
 from forebay.cli.output.text import harmless, printable, short
 from forebay.sdk import (
     Client,
     GatewayAway,
-    GatewayError,
-    NotAllowed,
     NotFound,
     Place,
     SdkError,
@@ -31,7 +29,7 @@ from forebay.settings.environment import current_environment
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forebay.sdk import AsyncClient, AsyncSentPrompt, AsyncSessionClient, Turn
+    from forebay.sdk import AsyncClient, AsyncSessionClient, Turn
 
 ERASE = "\r\x1b[2K"
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
@@ -46,28 +44,6 @@ HELP = (
     "Ctrl-C ends an answer; Ctrl-D leaves."
 )
 NAMES = {"user": "you", "assistant": "model", "system": "system"}
-
-
-class WaitingLine:
-    """One line that is drawn over and over, and leaves nothing behind."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._is_live = stream.isatty() and current_environment().get("TERM") != "dumb"
-        self._is_shown = False
-
-    def show(self, text: str) -> None:
-        """Show this instead of what was there; nothing where nobody looks."""
-        if self._is_live:
-            self._stream.write(f"{ERASE}{DIM}{printable(text)}{PLAIN}")
-            self._stream.flush()
-            self._is_shown = True
-
-    def clear(self) -> None:
-        if self._is_shown:
-            self._stream.write(ERASE)
-            self._stream.flush()
-            self._is_shown = False
 
 
 def place_in_words(position: object, estimate_s: object, waits_for: str = "queue") -> str:
@@ -102,8 +78,10 @@ class Screen:
     def __init__(self, source: TextIO, out: TextIO, errors: TextIO) -> None:
         self._source = source
         self._out = out
+        self._errors = errors
         self.is_interactive = source.isatty() and out.isatty()
-        self.waiting = WaitingLine(errors)
+        self._has_line = errors.isatty() and current_environment().get("TERM") != "dumb"
+        self._is_waiting = False
         self._is_thinking = False
 
     def read(self) -> str | None:
@@ -117,9 +95,22 @@ class Screen:
             self.write("\n")
             return None
 
+    def show_waiting(self, text: str) -> None:
+        """Show a line that is drawn over and over; nothing where nobody looks."""
+        if self._has_line:
+            self._errors.write(f"{ERASE}{DIM}{printable(text)}{PLAIN}")
+            self._errors.flush()
+            self._is_waiting = True
+
+    def clear_waiting(self) -> None:
+        if self._is_waiting:
+            self._errors.write(ERASE)
+            self._errors.flush()
+            self._is_waiting = False
+
     def write(self, text: str) -> None:
         """Write what a model said, or what is said about it, at once."""
-        self.waiting.clear()
+        self.clear_waiting()
         if self._is_thinking:
             self._is_thinking = False
             self._out.write(f"{PLAIN}\n")
@@ -129,7 +120,7 @@ class Screen:
     def write_thought(self, text: str) -> None:
         """Write what a model thinks, dimly; not at all into a pipe."""
         if self.is_interactive:
-            self.waiting.clear()
+            self.clear_waiting()
             if not self._is_thinking:
                 self._is_thinking = True
                 self._out.write(DIM)
@@ -155,12 +146,18 @@ class PromptTurn:
         """Whether nothing of it is at the gateway, as far as we know: before and after."""
 
     async def run(self, note: Callable[[SessionEvent | Place], object]) -> Turn:
-        """Send it and report what happens to `note`; raises SdkError."""
+        """Send it and report what happens, its place every second included; raises SdkError."""
         self.is_over = False
         sending = asyncio.ensure_future(self._session.send(self._text))
+        looking: asyncio.Task[None] | None = None
         try:
             sent = await asyncio.shield(sending)  # else nobody would know what was accepted
-            return await follow(self._client, sent, note)
+            looking = asyncio.ensure_future(self._look(sent.prompt_id, note))
+            async for event in sent.events():
+                if event.type.endswith("_delta"):
+                    looking.cancel()
+                note(event)
+            return await sent.result()
         except asyncio.CancelledError:
             sent = await sending
             await self._session.withdraw(sent.prompt_id)
@@ -169,31 +166,15 @@ class PromptTurn:
             raise
         finally:
             self.is_over = True
-
-
-async def follow(
-    client: AsyncClient, sent: AsyncSentPrompt, note: Callable[[SessionEvent | Place], object]
-) -> Turn:
-    """Report what happens to a prompt, its place every second included; raises TurnFailed."""
-    looking = asyncio.ensure_future(_look(client, sent.prompt_id, note))
-    try:
-        async for event in sent.events():
-            if event.type.endswith("_delta"):
+            if looking is not None:
                 looking.cancel()
-            note(event)
-        return await sent.result()
-    finally:
-        looking.cancel()
-        await asyncio.gather(looking, return_exceptions=True)
+                await asyncio.gather(looking, return_exceptions=True)
 
-
-async def _look(
-    client: AsyncClient, prompt_id: str, note: Callable[[SessionEvent | Place], object]
-) -> None:
-    while True:
-        await asyncio.sleep(LOOK_EVERY_S)
-        with contextlib.suppress(SdkError):  # not in the one line (yet), or no longer
-            note(await client.queue(prompt_id))
+    async def _look(self, prompt_id: str, note: Callable[[SessionEvent | Place], object]) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            with contextlib.suppress(SdkError):  # not in the one line (yet), or no longer
+                note(await self._client.queue(prompt_id))
 
 
 class TurnView:
@@ -207,7 +188,7 @@ class TurnView:
         if isinstance(news, Place):
             if news.position is not None:
                 wait_s = news.estimated_wait_seconds.p50
-                self._screen.waiting.show(place_in_words(news.position, wait_s))
+                self._screen.show_waiting(place_in_words(news.position, wait_s))
             return
         data = news.data
         match news.type:
@@ -217,9 +198,9 @@ class TurnView:
                     data.get("estimatedWaitSeconds"),
                     str(data.get("waitsFor")),
                 )
-                self._screen.waiting.show(words)
+                self._screen.show_waiting(words)
             case "pending_prompt_started":
-                self._screen.waiting.clear()
+                self._screen.clear_waiting()
             case "text_delta":
                 self._shown.append(str(data.get("text") or ""))
                 self._screen.write(self._shown[-1])
@@ -238,7 +219,7 @@ class TurnView:
 
     def break_off(self) -> None:
         """End the line of an answer that will not go on."""
-        self._screen.waiting.clear()
+        self._screen.clear_waiting()
         if self._shown:
             self._screen.write("\n")
 
@@ -255,18 +236,17 @@ class ChatOptions(NamedTuple):
 
 def chat(options: ChatOptions) -> int:
     """Talk until the user leaves, and return the exit status."""
-    where, key = where_and_key(options.url, options.key_env)
+    gateway = GatewayClient(options.url, options.key_env)
     for stream in (sys.stdin, sys.stdout):
         if isinstance(stream, io.TextIOWrapper):  # no odd letter may end a conversation
             stream.reconfigure(errors="replace")
     screen = Screen(sys.stdin, sys.stdout, sys.stderr)
-    with Client(where, key) as client:
+    with Client(gateway.url, gateway.key) as client:
         try:
-            begun = _begin(client, options)
+            with gateway.or_exit():
+                begun = _begin(client, options)
         except KeyboardInterrupt:
             return INTERRUPTED
-        except SdkError as error:
-            _give_up(error, options.session, has_key=key is not None)
         return _talk(TerminalChat(client, begun, screen), screen, _how_back(options))
 
 
@@ -279,7 +259,10 @@ def _begin(client: Client, options: ChatOptions) -> SessionClient:
     if options.session is None:
         model = options.model or _first_model(client)
         return SessionClient.create_or_attach(client, model=model, system=options.system)
-    found = SessionClient.load(client, options.session)
+    try:
+        found = SessionClient.load(client, options.session)
+    except NotFound as gone:
+        fail(f"the gateway says: {printable(gone)}. Without --session a new one is created.")
     if options.model not in (None, found.model):
         fail(f"session {options.session} is with {found.model}. Leave out --model.", code=USAGE)
     return found
@@ -311,7 +294,7 @@ def _talk(conversation: TerminalChat, screen: Screen, back: str) -> int:
         say(f"forebay: {away}. {start_hint()}")
         status = NOT_REACHABLE
     finally:
-        screen.waiting.clear()
+        screen.clear_waiting()
         if conversation.leave():
             say(f"To come back: {as_called('chat')} --session {session.session_id}{back}")
     return status
@@ -355,20 +338,6 @@ def _tell(error: SdkError, screen: Screen) -> None:
         say(f"{error}. Send it again when the gateway is back.")
     else:
         raise error
-
-
-def _give_up(error: SdkError, session_id: str | None, *, has_key: bool) -> NoReturn:
-    if isinstance(error, GatewayAway):
-        fail(f"{error}. {start_hint()}", code=NOT_REACHABLE)
-    words = f"the gateway says: {printable(error)}."
-    if isinstance(error, NotAllowed):
-        words += f" Name {'another key' if has_key else 'a key'} with --key-env VAR."
-        fail(words, code=NOT_ALLOWED)
-    if isinstance(error, NotFound) and session_id is not None:
-        words += " Without --session a new one is created."
-    elif isinstance(error, GatewayError) and error.hint:
-        words += f" {printable(error.hint)}"
-    fail(words)
 
 
 class TurnCancelled(Exception):
