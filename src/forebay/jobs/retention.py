@@ -32,7 +32,7 @@ from forebay.storage.slewed_clock import SlewedClock
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from sqlalchemy import ColumnElement, Connection
+    from sqlalchemy import ColumnElement, Connection, Select, Table
 
     from forebay.clock import Clock
     from forebay.jobs.batches.files import Files
@@ -121,15 +121,17 @@ class Retention:
         """Delete all that is old enough, in steps; raises StoreFailed."""
         done = Pruned()
         self._move_limit()
-        while count := self._step("job", self._delete_jobs):
-            done.jobs += count
+        while gone := self._step("job", self._delete_jobs):
+            done.jobs += len(gone)
+            self.on_deleted(Counter((row.task_type, row.status) for row in gone))
         if self._files is not None:
             while self._step("job", self._delete_lines):
                 pass
-            while count := self._step("batch", self._delete_batches):
-                done.batches += count
-            while count := self._step("file", self._delete_files):
-                done.files += count
+            while gone := self._step("batch", self._delete_batches):
+                done.batches += len(gone)
+            while gone := self._step("file", self._delete_files):
+                done.files += len(gone)
+                self._files.remove(*gone)
         if done:
             logger.info(
                 "deleted %d jobs, %d batches and %d files that ended more than %g days ago",
@@ -137,108 +139,59 @@ class Retention:
             )  # fmt: skip
         return done
 
-    def _step(self, kind: str, work: Callable[[], int]) -> int:
-        """Do one step and rest; 0 where nothing is left, or all is to stop."""
+    def _step(self, kind: str, delete_some: Callable[[Connection], list[Any]]) -> list[Any]:
+        """Delete some in a transaction, and rest; [] where nothing is left, or all is to stop."""
         if self._stopping.is_set():
-            return 0
+            return []
         begun_s = self._clock.monotonic_s()
-        count = work()
+        gone = self._store.database.write(
+            lambda connection: delete_some(connection) if _may_delete(connection) else []
+        ).result()
         took_s = self._clock.monotonic_s() - begun_s
         self._rows = max(1, self._rows // 2) if took_s > STEP_S else min(STEP_ROWS, self._rows * 2)
-        if count:
-            self.on_step(kind, count)
-            self._stopping.wait(max(REST_S, REST_FACTOR * took_s))
-        return count
-
-    # -- the steps
-
-    def _delete_jobs(self) -> int:
-        types = self._types()
-
-        def work(connection: Connection) -> Counter[tuple[str, Any]]:
-            if not _may_delete(connection):
-                return Counter()
-            old = [ENDED, jobs.c.batch_id.is_(None), jobs.c.finished_at < self._limit()]
-            if types is not None:
-                old.append(jobs.c.task_type.in_(types))
-            some = (
-                select(jobs.c.id)
-                .where(*old)
-                .order_by(jobs.c.finished_at)
-                .limit(self._rows)
-                .with_for_update(skip_locked=True)
-            )
-            gone = delete(jobs).where(only(some, jobs.c.id))
-            rows = connection.execute(gone.returning(jobs.c.task_type, jobs.c.status))
-            return Counter((row.task_type, row.status) for row in rows)
-
-        gone = self._store.database.write(work).result()
         if gone:
-            self.on_deleted(gone)
-        return gone.total()
+            self.on_step(kind, len(gone))
+            self._stopping.wait(max(REST_S, REST_FACTOR * took_s))
+        return gone
 
-    def _delete_batches(self) -> int:
-        def work(connection: Connection) -> int:
-            if not _may_delete(connection):
-                return 0
-            some = (
-                select(batches.c.id)
-                .where(self._limit() > BATCH_ENDED_AT)
-                .order_by(BATCH_ENDED_AT)
-                .limit(self._rows)
-                .with_for_update(skip_locked=True)
-            )
-            gone = delete(batches).where(only(some, batches.c.id)).returning(batches.c.id)
-            ids = list(connection.execute(gone).scalars())
-            connection.execute(delete(batch_models).where(batch_models.c.batch_id.in_(ids)))
-            return len(ids)
+    def _some(self, wanted: Select[Any], of: Table) -> Select[Any]:
+        """Select as many rows as a step may delete, and lock them."""
+        return wanted.limit(self._rows).with_for_update(skip_locked=True, of=of)
 
-        return self._store.database.write(work).result()
+    # -- what is deleted in one step
 
-    def _delete_lines(self) -> int:
+    def _delete_jobs(self, connection: Connection) -> list[Any]:
+        old = [ENDED, jobs.c.batch_id.is_(None), jobs.c.finished_at < self._limit()]
+        if (types := self._types()) is not None:
+            old.append(jobs.c.task_type.in_(types))
+        some = self._some(select(jobs.c.id).where(*old).order_by(jobs.c.finished_at), jobs)
+        gone = delete(jobs).where(only(some, jobs.c.id))
+        return list(connection.execute(gone.returning(jobs.c.task_type, jobs.c.status)))
+
+    def _delete_lines(self, connection: Connection) -> list[Any]:
         """Delete lines of ended batches; finishing a batch does, so there are hardly ever any."""
+        of_ended = select(jobs.c.id).join(batches, jobs.c.batch_id == batches.c.id)
+        some = self._some(of_ended.where(self._limit() > BATCH_ENDED_AT), jobs)
+        gone = delete(jobs).where(only(some, jobs.c.id)).returning(jobs.c.id)
+        return list(connection.execute(gone))
 
-        def work(connection: Connection) -> int:
-            if not _may_delete(connection):
-                return 0
-            some = (
-                select(jobs.c.id)
-                .join(batches, jobs.c.batch_id == batches.c.id)
-                .where(self._limit() > BATCH_ENDED_AT)
-                .limit(self._rows)
-                .with_for_update(skip_locked=True, of=jobs)
-            )
-            gone = delete(jobs).where(only(some, jobs.c.id)).returning(jobs.c.id)
-            return len(connection.execute(gone).all())
+    def _delete_batches(self, connection: Connection) -> list[Any]:
+        c = batches.c
+        ended = select(c.id).where(self._limit() > BATCH_ENDED_AT).order_by(BATCH_ENDED_AT)
+        gone = delete(batches).where(only(self._some(ended, batches), c.id)).returning(c.id)
+        ids = list(connection.execute(gone).scalars())
+        connection.execute(delete(batch_models).where(batch_models.c.batch_id.in_(ids)))
+        return ids
 
-        return self._store.database.write(work).result()
-
-    def _delete_files(self) -> int:
-        stored = self._files
-        assert stored is not None
-
-        def work(connection: Connection) -> list[str]:
-            if not _may_delete(connection):
-                return []
-            c = files.c
-            some = (
-                select(c.name)
-                .where(c.created_at < self._limit(), ~_is_named(c.name))
-                .order_by(c.created_at)
-                .limit(self._rows)
-                .with_for_update(skip_locked=True)
-            )
-            names = list(connection.execute(some).scalars())
-            # Now that the rows are locked no batch can begin with one of them; one may just have.
-            free = select(c.name).where(c.name.in_(names), ~_is_named(c.name))
-            free_names = list(connection.execute(free).scalars())
-            connection.execute(delete(files).where(c.name.in_(free_names)))
-            return free_names
-
-        names = self._store.database.write(work).result()
-        for name in names:
-            stored.remove(name)
-        return len(names)
+    def _delete_files(self, connection: Connection) -> list[Any]:
+        c = files.c
+        old = select(c.name).where(c.created_at < self._limit(), ~_is_named(c.name))
+        names = list(connection.execute(self._some(old.order_by(c.created_at), files)).scalars())
+        # Now that the rows are locked no batch can begin with one of them; one may just have.
+        free = select(c.name).where(c.name.in_(names), ~_is_named(c.name))
+        free_names = list(connection.execute(free).scalars())
+        connection.execute(delete(files).where(c.name.in_(free_names)))
+        return free_names
 
     def _limit(self) -> ColumnElement[float]:
         return literal(self._limit_s)

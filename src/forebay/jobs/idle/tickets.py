@@ -155,18 +155,25 @@ class TicketExecutor:
     async def _measure(self, backlog: ModelBacklog) -> None:
         """Guess the prompt of the next job, then ask for its slot; a slow store is not waited for.
 
-        The guess before stands where it cannot be read.
+        The guess before stands where it cannot be read. Without a next job there is no ticket: it
+        would take one of the few places of its key.
         """
+        before = backlog.announced
         try:
             asked = self._store.first_params(backlog.queue, backlog.owner)
             await settled(asked, CLAIM_S)
-            if asked.done() and (params := asked.result()) is not None:
+            if not asked.done():
+                return
+            params = asked.result()
+            if params is not None:
                 backlog.prompt_tokens = await _guess_prompt(params)
+            else:
+                backlog.queued = backlog.announced - before
         except StoreFailed as error:
             logger.warning("the next job of key %s cannot be read: %s", backlog.owner, error)
         finally:
             backlog.measuring, backlog.measured = False, True
-        self._top_up(backlog)
+            self._top_up(backlog)
 
     def _renew_ticket(self, backlog: ModelBacklog) -> None:
         """Give up a ticket whose model, or one of its fallbacks, no node has had for GONE_S.
