@@ -30,10 +30,10 @@ from forebay.jobs.batches.batch import (
     check,
     window_s,
 )
-from forebay.jobs.job import Change
-from forebay.jobs.store.rows import count_lines
+from forebay.jobs.job import Failure
+from forebay.jobs.store.recovery import end_some
 from forebay.jobs.store.schema import UNENDED, batch_models, batches, jobs
-from forebay.storage.schema import now_s, only
+from forebay.storage.schema import now_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -42,11 +42,10 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection
 
     from forebay.jobs.batches.batch import BatchStatus
+    from forebay.jobs.job import Change
     from forebay.jobs.store.job_store import JobStore
 
 
-CHUNK = 500
-"""Lines ended in one transaction."""
 COLUMNS = [batches.c[name] for name in StoredBatch.__struct_fields__ if name != "models"]
 
 
@@ -208,35 +207,14 @@ class BatchService:
     def end_lines(self, batch: StoredBatch) -> None:
         """End the unfinished lines of a batch as its outcome says; may be repeated."""
         status, code, message = ENDED_EARLY[batch.outcome]
+        where = (jobs.c.batch_id == batch.id, UNENDED)
 
         def work(connection: Connection) -> list[Change]:
-            values = {"status": status, "error": message, "error_code": code}
-            # In order, against deadlocks: another gateway may be ending them, too.
-            some = (
-                select(jobs.c.id)
-                .where(jobs.c.batch_id == batch.id, UNENDED)
-                .order_by(jobs.c.id)
-                .limit(CHUNK)
-                .with_for_update()
-            )
-            ended = connection.execute(
-                update(jobs)
-                .where(only(some, jobs.c.id), UNENDED)
-                .values(**values, finished_at=now_s(), lease_until=None)
-                .returning(jobs.c.id, jobs.c.task_type, jobs.c.queue, jobs.c.worker, jobs.c.fence)
-            ).all()
-            if ended:
-                count_lines(connection, batch.id, completed=0, failed=len(ended))
-            changes = [
-                Change(row.id, row.task_type, row.queue, status,
-                       "running" if row.worker else "queued", None, batch.id, None, row.fence,
-                       owner=batch.owner)
-                for row in ended
-            ]  # fmt: skip
+            why = Failure(message, code)
+            changes = end_some(connection, where, why, status, skip_locked=False)
             self.store.changes.notify(connection, changes)
             return changes
 
-        # In chunks, so that others can write in between.
         while changes := self.store.database.write(work).result():
             self.store.changes.announce(changes)
 

@@ -33,7 +33,7 @@ from forebay.jobs.job import (
 from forebay.jobs.store.change_bus import STAGE_CHARS_MAX, ChangeBus
 from forebay.jobs.store.claiming import claim, owners_in_turn
 from forebay.jobs.store.insert import DROPPED, add, depth, find_same, fingerprint, lock_depths
-from forebay.jobs.store.recovery import fail_queue, first_params, recover
+from forebay.jobs.store.recovery import end_some, first_params, recover
 from forebay.jobs.store.rows import (
     COLUMNS,
     count_line,
@@ -44,7 +44,7 @@ from forebay.jobs.store.rows import (
 )
 from forebay.jobs.store.schema import QUEUED, RUNNING, jobs
 from forebay.jobs.store.served import is_served, note_served
-from forebay.storage.schema import now_s, only
+from forebay.storage.schema import now_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -57,8 +57,6 @@ if TYPE_CHECKING:
 
 LIST_MAX = 1001
 """A page of 1,000, and one that says whether there are more."""
-CANCELLED_MAX = 500
-"""Jobs of revoked keys that are cancelled in one transaction."""
 
 
 class JobStore:
@@ -198,20 +196,20 @@ class JobStore:
 
     def recover(self, how: Recovery) -> Future[int]:
         """Requeue or fail jobs whose worker is gone; return how many."""
-        return _mapped(self._write(lambda connection: recover(connection, how), list), len)
+        return self._change_some(lambda connection: recover(connection, how))
 
-    def fail_queue(
-        self, queue: str, failure: Failure, limit: int = 500, *, owner: str | None = None
-    ) -> Future[int]:
+    def fail_queue(self, queue: str, failure: Failure, *, owner: str | None = None) -> Future[int]:
         """Fail the next queued jobs of a queue that can never run; return how many.
 
         With an owner, only theirs: see `first_owner`.
         """
-        future = self._write(
-            lambda connection: fail_queue(connection, queue, failure, limit, owner),
-            lambda jobs: [_change_of(job, "queued") for job in jobs],
+        where = [jobs.c.queue == queue, QUEUED]
+        if owner is not None:
+            where.append(jobs.c.owner == owner)
+        order = (jobs.c.priority, jobs.c.id)
+        return self._change_some(
+            lambda connection: end_some(connection, where, failure, order=order)
         )
-        return _mapped(future, len)
 
     def first_owner(self, queue: str) -> Future[str | None]:
         """Return whose turn is next in a queue, of those that may run; None where there is none."""
@@ -258,24 +256,8 @@ class JobStore:
 
     def cancel_of(self, owners: Collection[str]) -> Future[int]:
         """Cancel queued jobs of revoked keys, lines too, some at a time; return how many."""
-        some = (
-            select(jobs.c.id)
-            .where(QUEUED, jobs.c.owner.in_(owners))
-            .order_by(jobs.c.id)
-            .limit(CANCELLED_MAX)
-            .with_for_update(skip_locked=True)
-        )
-        values = {"status": "cancelled", "error": KEY_REVOKED, "error_code": "cancelled"}
-        cancelled = update(jobs).where(only(some, jobs.c.id)).values(**values, finished_at=now_s())
-
-        def work(connection: Connection) -> list[StoredJob]:
-            ended = [to_job(row) for row in connection.execute(cancelled.returning(*COLUMNS))]
-            for job in ended:
-                count_line(connection, job, "cancelled")
-            return ended
-
-        ended = self._write(work, lambda ended: [_change_of(job, "queued") for job in ended])
-        return _mapped(ended, len)
+        where, why = (QUEUED, jobs.c.owner.in_(owners)), Failure(KEY_REVOKED, "cancelled")
+        return self._change_some(lambda connection: end_some(connection, where, why, "cancelled"))
 
     def retry(
         self,
@@ -376,6 +358,9 @@ class JobStore:
 
     # -- inside
 
+    def _change_some(self, work: Callable[[Connection], Sequence[Change]]) -> Future[int]:
+        return _mapped(self._write(work, lambda changes: changes), len)
+
     def _end(self, job: StoredJob, verb: Verb, values: dict[str, Any]) -> Future[bool]:
         return self._move(job, verb, {**values, "finished_at": now_s(), "lease_until": None})
 
@@ -388,7 +373,7 @@ class JobStore:
                 update(jobs).where(*_held(job)).values(status=status, **values)
             )
             if moved.rowcount == 1 and status != "queued":
-                count_line(connection, job, status)
+                count_line(connection, job.batch_id, status)
             return moved.rowcount == 1
 
         change = Change(

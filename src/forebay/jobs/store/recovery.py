@@ -14,13 +14,20 @@ from sqlalchemy import select, update
 
 from forebay.jobs.job import Change, Failure, Status, StoredJob
 from forebay.jobs.store.rows import COLUMNS, count_line, to_job
-from forebay.jobs.store.schema import BATCH_LAST, QUEUED, RUNNING, jobs
+from forebay.jobs.store.schema import BATCH_LAST, QUEUED, RUNNING, UNENDED, jobs
 from forebay.storage.schema import now_s, only
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from collections.abc import Sequence
+
+    from sqlalchemy import ColumnElement, Connection
 
 INTERRUPTED = "Interrupted by restart"
+ENDED_MAX = 500
+"""Jobs that are ended in one transaction, so that others can write in between."""
+_OF_CHANGE = [
+    jobs.c[name] for name in ("id", "task_type", "queue", "worker", "batch_id", "fence", "owner")
+]
 
 
 class Recovery(Struct, frozen=True):
@@ -62,7 +69,7 @@ def _interrupt(connection: Connection, job: StoredJob, how: Recovery) -> Change:
         if again:
             error, code = f"{INTERRUPTED}, {job.attempt} times: given up", "dead_letter"
         values |= {"status": "failed", "error": error, "error_code": code, "finished_at": now_s()}
-        count_line(connection, job, "failed")
+        count_line(connection, job.batch_id, "failed")
     connection.execute(update(jobs).where(jobs.c.id == job.id).values(**values))
     status: Status = values["status"]
     return Change(
@@ -71,32 +78,41 @@ def _interrupt(connection: Connection, job: StoredJob, how: Recovery) -> Change:
     )  # fmt: skip
 
 
+def end_some(
+    connection: Connection,
+    where: Sequence[ColumnElement[bool]],
+    failure: Failure,
+    status: Status = "failed",
+    *,
+    order: Sequence[ColumnElement[Any]] = (jobs.c.id,),
+    skip_locked: bool = True,
+) -> list[Change]:
+    """End the next jobs that can never run, ENDED_MAX at most; return what changed.
+
+    In an order, against deadlocks: another gateway may be ending them, too.
+    """
+    some = select(jobs.c.id).where(*where).order_by(*order).limit(ENDED_MAX)
+    chosen = only(some.with_for_update(skip_locked=skip_locked), jobs.c.id)
+    values = {"error": failure.error, "error_code": failure.code, "lease_until": None}
+    ended = connection.execute(
+        update(jobs)
+        .where(chosen, UNENDED)
+        .values(status=status, finished_at=now_s(), **values)
+        .returning(*_OF_CHANGE)
+    )
+    changes = []
+    for row in ended.all():
+        count_line(connection, row.batch_id, status)
+        before: Status = "running" if row.worker else "queued"
+        changes.append(
+            Change(row.id, row.task_type, row.queue, status, before, None, row.batch_id, None,
+                   row.fence, owner=row.owner)
+        )  # fmt: skip
+    return changes
+
+
 def first_params(connection: Connection, queue: str, owner: str) -> str | None:
     """Return the params of an owner's next job of a queue; None where none is queued."""
     wanted = select(jobs.c.params).where(jobs.c.queue == queue, jobs.c.owner == owner, QUEUED)
     first = wanted.order_by(jobs.c.priority, BATCH_LAST, jobs.c.id).limit(1)
     return connection.execute(first).scalar_one_or_none()
-
-
-def fail_queue(
-    connection: Connection, queue: str, failure: Failure, limit: int, owner: str | None
-) -> list[StoredJob]:
-    """Fail the next queued jobs of a queue that can never run, perhaps only an owner's."""
-    whose = [] if owner is None else [jobs.c.owner == owner]
-    wanted = (
-        select(jobs.c.id)
-        .where(jobs.c.queue == queue, QUEUED, *whose)
-        .order_by(jobs.c.priority, jobs.c.id)
-        .limit(limit)
-        .with_for_update(skip_locked=True)
-    )
-    failed = connection.execute(
-        update(jobs)
-        .where(only(wanted, jobs.c.id))
-        .values(status="failed", error=failure.error, error_code=failure.code, finished_at=now_s())
-        .returning(*COLUMNS)
-    )
-    ended = [to_job(row) for row in failed]
-    for job in ended:
-        count_line(connection, job, "failed")
-    return ended

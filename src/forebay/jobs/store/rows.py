@@ -58,15 +58,11 @@ class _Ended:
         connection.execute(update(batches).where(c.id == self._batch_id).values(values))
 
 
-def count_lines(connection: Connection, batch_id: int, *, completed: int, failed: int) -> None:
-    """Add to a batch's counts at the end of the transaction that ends its lines."""
-    ended = defer(connection, ("batches", batch_id), lambda: _Ended(batch_id))
-    ended.completed += completed
-    ended.failed += failed
-
-
-def count_line(connection: Connection, job: StoredJob, status: Status) -> None:
-    """Count a job that has ended, where it is a line of a batch."""
-    if job.batch_id is not None:
-        done = int(status == "completed")
-        count_lines(connection, job.batch_id, completed=done, failed=1 - done)
+def count_line(connection: Connection, batch_id: int | None, status: Status) -> None:
+    """Count a job that has ended in the batch of which it is a line; at the transaction's end."""
+    if batch_id is not None:
+        ended = defer(connection, ("batches", batch_id), lambda: _Ended(batch_id))
+        if status == "completed":
+            ended.completed += 1
+        else:
+            ended.failed += 1
