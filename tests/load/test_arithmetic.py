@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forebay.load.plan import Mix, parse_mix
+from forebay.load.plan import parse_mix
 from forebay.load.quantities import BadPlan, duration_s
 from forebay.load.statistics import fair_shares, fairness, jain, percentile, spread
 
@@ -115,10 +115,6 @@ def test_a_bad_mix_is_refused_by_its_option(text: str, told: str) -> None:
     with pytest.raises(BadPlan, match=r"^--users: ") as caught:
         parse_mix(text, "--users", "user-")
     assert told in str(caught.value)
-
-
-def test_one_name_is_drawn_always() -> None:
-    assert Mix(("a",), (0.5,)).draw(random.Random(1)) == "a"
 
 
 @pytest.mark.parametrize("text", ["", "s", "5 parsecs", "-1s", "1e3", "nan", "9999h"])

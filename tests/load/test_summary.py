@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -114,6 +116,14 @@ def test_what_was_not_sent_and_few_answers_are_said() -> None:
     told = "\n".join(warnings(made([ok(0, 1.0), failed(1, NOT_SENT, total_s=None)])))
     assert "NOT SENT: 1 of 2" in told
     assert "Only 1 answers" in told
+
+
+def test_a_long_run_is_written_in_part_and_summed_up_in_whole() -> None:
+    source = random.Random(1)
+    times = sorted(source.uniform(0, 10) for _ in range(45_000))
+    long = made([ok(at_s, 1.0) for at_s in times])
+    assert (long.samples.step, len(long.samples.rows)) == (3, 15_000)
+    assert long.summary.all.ok == 45_000
 
 
 # -- limits

@@ -31,8 +31,8 @@ _STARTED = re.compile(rb"started(?: node=(\S+))?(?: waited_ms=(\d+))?")
 
 
 class _Usage(Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: Any = None
+    completion_tokens: Any = None
 
 
 class _Delta(Struct):
@@ -44,12 +44,15 @@ class _Delta(Struct):
 
 
 class _Choice(Struct):
+    message: Any = None
     delta: _Delta | None = None
     text: str | None = None
     finish_reason: str | None = None
 
 
 class _Piece(Struct):
+    """A whole answer, or one event of a stream."""
+
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
     error: Any = None
@@ -169,26 +172,24 @@ class MeasuredAnswer:
         if sample.code:
             return
         try:
-            value = msgspec.json.decode(bytes(self._buffer))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            value = None
-        answer = value if isinstance(value, dict) else {}
-        error = answer.get("error")
-        if sample.status >= 300 or error:
-            message = error.get("message") if isinstance(error, dict) else error
-            self._note_wait(error)
-            self._fail(error_code(error, f"http_{sample.status}"), message)
+            answer = _decode_piece(bytes(self._buffer))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            answer = _Piece()
+        if sample.status >= 300 or answer.error:
+            self._refused(answer.error, f"http_{sample.status}")
             return
-        usage = answer.get("usage")
-        if isinstance(usage, dict):
-            self._note_usage(usage.get("prompt_tokens"), usage.get("completion_tokens"))
-        choices = answer.get("choices")
-        if not isinstance(choices, list) or not any(
-            isinstance(one, dict) for one in choices if one
-        ):
+        if answer.usage is not None:
+            self._note_usage(answer.usage.prompt_tokens, answer.usage.completion_tokens)
+        choices = answer.choices or []
+        if all(choice == _Choice() for choice in choices):
             self._fail("bad_answer", "an answer without a choice")
-        elif any(_is_failure(one.get("finish_reason")) for one in choices if isinstance(one, dict)):
+        elif any(_is_failure(choice.finish_reason) for choice in choices):
             self._fail(FINISH_ERROR)
+
+    def _refused(self, error: object, code: str) -> None:
+        self._note_wait(error)
+        message = error.get("message") if isinstance(error, dict) else error
+        self._fail(error_code(error, code), message)
 
     def _line(self, line: bytes, now_s: float) -> None:
         if self.sample.code:
@@ -217,9 +218,7 @@ class MeasuredAnswer:
             self._fail("bad_answer")
             return
         if piece.error:
-            message = piece.error.get("message") if isinstance(piece.error, dict) else piece.error
-            self._note_wait(piece.error)
-            self._fail(error_code(piece.error, "stream_error"), message)
+            self._refused(piece.error, "stream_error")
             return
         if piece.usage is not None:
             self._note_usage(piece.usage.prompt_tokens, piece.usage.completion_tokens)
