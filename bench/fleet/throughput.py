@@ -14,9 +14,8 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from bench.fleet.store_use import Meter
-from bench.gateway import payload, unary
+from bench.gateway import unary
 from bench.gateway.gateways import COMPILED, Gateway, Place, forebay
-from bench.gateway.programs import run_load
 from bench.gateway.stage import Bench, Target, running, unary_node
 from harness.valkey_server import ValkeyServer
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CONNECTIONS = 32
-PER_SECOND = 200.0
 
 
 @dataclass
@@ -124,45 +122,12 @@ def _summary(
     }
 
 
-def steady_rate(bench: Bench, of: list[Fleet], rounds: int, seconds: float) -> dict[str, object]:
-    """Open loop, the rate divided over the gateways; latency from when a request was due."""
-    request = bench.request("chat.http", payload.post(payload.chat_body()))
-    taken: dict[str, list[dict[str, float]]] = {fleet.name: [] for fleet in of}
-    for _ in range(rounds):
-        for fleet in of:
-            rate = PER_SECOND / fleet.replicas
-
-            def one(target: Target, rate: float = rate) -> dict[str, float]:
-                words = ("rate", target.port, request, rate, seconds, 16)
-                return run_load(bench.load, *words, timeout_s=seconds + 20)
-
-            with ThreadPoolExecutor(fleet.replicas) as pool:
-                parts = [part for part in pool.map(one, fleet.targets) if "p50_us" in part]
-            if parts:
-                taken[fleet.name].append(
-                    {
-                        "p50_ms": median(part["p50_us"] for part in parts) / 1e3,
-                        "p99_ms": max(part["p99_us"] for part in parts) / 1e3,
-                    }
-                )
-    return {
-        name: {
-            "p50_ms": median(one["p50_ms"] for one in figures),
-            "p99_ms": median(one["p99_ms"] for one in figures),
-            "rounds": figures,
-        }
-        for name, figures in taken.items()
-        if figures
-    }
-
-
 def measure(bench: Bench, of: list[Fleet], rounds: int, seconds: float) -> dict[str, object]:
-    """Free slots for all, then half as many as clients, then a steady rate."""
+    """Slots for all clients, then for half."""
     found: dict[str, object] = {}
     with unary_node(bench) as node:
         with started(bench, of, node, slots=64):
             found["free"] = closed_loop(bench, of, rounds, seconds)
-            found["steady"] = steady_rate(bench, of, rounds, seconds)
         with started(bench, of, node, slots=16):
             found["queued"] = closed_loop(bench, of, rounds, seconds)
     return found
