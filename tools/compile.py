@@ -53,8 +53,8 @@ HOT = {
         "retries", "stream_gaps",
     ),
     "wire": (
-        "body", "budget", "client", "connection", "deadlines", "heads", "io_batch", "pool",
-        "server",
+        "body", "budget", "client", "connection", "deadlines", "heads", "incoming_head", "io_batch",
+        "pool", "server", "upload",
     ),
     "nodes": ("backend", "health", "registry"),
     "gateway/hot": (

@@ -10,9 +10,10 @@ import pytest
 
 from forebay.testing import FakeClock
 from forebay.wire.budget import READ_BYTES, Budget
-from forebay.wire.connection import FOR_DELEGATE
 from forebay.wire.heads import make_request_head
+from forebay.wire.refusals import STOPPING
 from forebay.wire.server import Server
+from forebay.wire.upload import FOR_DELEGATE
 
 from .reading import receive
 
@@ -194,7 +195,7 @@ async def test_nothing_that_is_said_to_a_client_that_left_raises() -> None:
     assert site.left == 1
     connection.write(b"an answer")
     connection.done(keep_alive=True)
-    connection.linger()
+    connection.refuse(STOPPING)
     connection.close()
     connection.abort()
     connection.close_when_idle()
@@ -277,10 +278,12 @@ async def test_a_refused_body_leaves_nothing_in_memory() -> None:
     head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n"
     receive(connection, head + b"x" * 900)
     assert server.budget.parked_bytes == 900
-    connection.body_is_late()
+    upload = server.bodies.eldest()
+    assert upload is not None
+    upload.is_late()
     assert wire.sent == b"queue_full"
     assert (server.budget.in_memory_bytes, server.budget.waiting) == (999_050, 0)
-    assert connection._early == b""
+    assert connection.early == b""
 
 
 async def test_a_body_in_chunks_asks_for_little_first_and_for_all_when_it_is_large() -> None:

@@ -25,9 +25,8 @@ import logging
 import select
 from typing import TYPE_CHECKING, Final, Protocol
 
-import httptools
-
 from forebay.wire.body import BadFraming, BodyFraming
+from forebay.wire.incoming_head import BadHead, HeadTooLarge, IncomingHead
 from forebay.wire.io_batch import BatchedConnection
 from forebay.wire.sockets import watch_for_dead_peer
 
@@ -44,6 +43,7 @@ HEAD_BYTES_MAX: Final = 131_072
 HEADERS_MAX: Final = 256
 CHUNKS_MAX: Final = 1 << 40
 """Of an answer: their bytes have a bound, and a stream of days may have any number."""
+TOO_LARGE: Final = "the answer's head is too large"
 EXCESS: Final = "it sent more than it was asked for"
 SENT_BYTES: Final = 65_536
 """Of a large body, sent in one turn of the event loop."""
@@ -86,9 +86,9 @@ class NodeConnection(BatchedConnection):
     """One connection to a server."""
 
     __slots__ = (
-        "_blocked", "_close_after", "_completed", "_counted", "_framing", "_head_bytes",
-        "_is_upload", "_listener", "_lost", "_on_room", "_parser", "_poller", "_pool", "_raw",
-        "_rest", "_sent_much", "_status", "_streamed", "_transport", "_unsent", "_used",
+        "_blocked", "_close_after", "_completed", "_counted", "_framing", "_head",
+        "_head_bytes", "_is_upload", "_listener", "_lost", "_on_room", "_poller", "_pool", "_rest",
+         "_sent_much", "_status", "_streamed", "_transport", "_unsent", "_used",
         "paused",
     )  # fmt: skip
 
@@ -96,9 +96,8 @@ class NodeConnection(BatchedConnection):
         super().__init__()
         self._pool = pool
         self._transport: asyncio.Transport | None = None
-        self._parser: httptools.HttpResponseParser | None = None  # of the head that is coming
         self._listener: AnswerListener | None = None
-        self._raw = b""  # what has come of the head
+        self._head: IncomingHead | None = None
         self._status = 0
         self._head_bytes = 0
         self._framing: BodyFraming | None = None  # None while the answer ends with the connection
@@ -128,7 +127,7 @@ class NodeConnection(BatchedConnection):
         self._listener = listener
         self._status = 0
         self._head_bytes = 0
-        self._raw = b""
+        self._head = None
         self._completed = False
         self._sent_much = not isinstance(body, bytes) or len(body) >= SENT_BYTES
         self._is_upload = not body and not isinstance(body, bytes)
@@ -265,7 +264,7 @@ class NodeConnection(BatchedConnection):
         try:
             if self._status:
                 self._take_body(listener, data)
-            elif self._raw or not self._take_cached(listener, data):
+            elif self._head is not None or not self._take_cached(listener, data):
                 self._take_head(listener, data)
         except Exception:
             self._fail(listener)
@@ -287,46 +286,30 @@ class NodeConnection(BatchedConnection):
         return True
 
     def _take_head(self, listener: AnswerListener, data: bytes) -> None:
-        """Parse what has come of a head, up to its end and no further, and what is behind it."""
+        """Read what has come of a head, up to its end and no further, and what is behind it."""
         self._head_bytes += len(data)
-        while data := data if self._raw else data.lstrip(b"\r\n"):  # some begin with a blank line
-            seen = len(self._raw)
-            self._raw = raw = self._raw + data if seen else data
-            end = raw.find(b"\r\n\r\n", max(0, seen - 3)) + 4
-            whole = end >= 4
-            fault = self._parse(raw[seen:end] if whole else data)
-            if fault or (whole and not self._status):
-                self._break(f"the answer is not HTTP/1.1: {fault or 'its head does not end'}")
-            elif end > HEAD_BYTES_MAX or (not whole and self._head_bytes > HEAD_BYTES_MAX):
-                self._break("the answer's head is too large")
-            elif whole:
-                self._raw, data = b"", raw[end:]
-                if self._status < 200:  # an interim answer
-                    self._status = 0
-                    continue
-                self._begin(listener, raw[:end])
-                if self._listener is listener and (data or self._is_whole()):
-                    self._take_body(listener, data)
+        while data := data if self._head is not None else data.lstrip(b"\r\n"):  # blank lines first
+            head = self._head
+            if head is None:
+                head = self._head = IncomingHead(HEAD_BYTES_MAX, is_answer=True)
+            try:
+                end = head.take(data)
+            except BadHead as error:
+                self._break(f"the answer is not HTTP/1.1: {error}")
+                return
+            except HeadTooLarge:
+                self._break(TOO_LARGE)
+                return
+            if not end:
+                return
+            self._head, data = None, head.raw[end:]
+            if 100 <= head.status < 200:  # an interim answer
+                continue
+            self._status, self._close_after = head.status, not head.keeps_alive
+            self._begin(listener, head.raw[:end])
+            if self._listener is listener and (data or self._is_whole()):
+                self._take_body(listener, data)
             return
-
-    def _parse(self, data: bytes) -> str:
-        """Feed the parser; return what it does not like, "" for nothing."""
-        parser = self._parser
-        if parser is None:
-            parser = self._parser = httptools.HttpResponseParser(self)
-        try:
-            parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            return "it wants another protocol"
-        except httptools.HttpParserError as error:
-            return str(error) or "unreadable"
-        return ""
-
-    def on_headers_complete(self) -> None:
-        parser, self._parser = self._parser, None  # it expects a body now, which is not its affair
-        assert parser is not None
-        self._status = parser.get_status_code()
-        self._close_after = not parser.should_keep_alive()
 
     def _begin(self, listener: AnswerListener, raw: bytes) -> None:
         """Hand a head over, and see how its body will end."""
@@ -335,7 +318,7 @@ class NodeConnection(BatchedConnection):
             self._break(f"the answer has no HTTP status ({self._status:03d})")
             return
         if len(lines) > HEADERS_MAX:
-            self._break("the answer's head is too large")
+            self._break(TOO_LARGE)
             return
         heads = self._pool.heads
         if self._streamed:  # and it was still good for this answer

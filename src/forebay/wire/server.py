@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from forebay.wire.connection import ServerConnection
 from forebay.wire.deadlines import Deadlines
+from forebay.wire.refusals import Refusal
 from forebay.wire.sockets import watch_for_dead_peer
+from forebay.wire.upload import Upload
 
 if TYPE_CHECKING:
     import ssl
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from forebay.clock import Timers
     from forebay.wire.budget import Budget, Charge
     from forebay.wire.heads import RequestHead
-    from forebay.wire.refusals import Refusal
 
 BACKLOG = 4096
 PACE_S = 5.0
@@ -128,9 +129,9 @@ class Server:
         self.connections: set[ServerConnection] = set()
         self._emptied: asyncio.Event | None = None  # while someone waits for the end
         self.idle = Deadlines(limits.idle_seconds, self._rest_is_over, clock)
-        self.heads = Deadlines(limits.header_seconds, ServerConnection.head_is_late, clock)
-        self.bodies = Deadlines(limits.body_seconds, ServerConnection.body_is_late, clock)
-        self.paces = Deadlines(PACE_S, ServerConnection.pace_is_due, clock)
+        self.heads = Deadlines(limits.header_seconds, _head_is_late, clock)
+        self.bodies = Deadlines(limits.body_seconds, Upload.is_late, clock)
+        self.paces = Deadlines(PACE_S, Upload.pace_is_due, clock)
         self.writes = Deadlines(limits.write_seconds, ServerConnection.abort, clock)
         self.lingering = Deadlines(LINGER_S, ServerConnection.abort, clock)
 
@@ -177,9 +178,7 @@ class Server:
 
     def forget(self, connection: ServerConnection) -> None:
         self.connections.discard(connection)
-        for deadlines in (
-            self.idle, self.heads, self.bodies, self.paces, self.writes, self.lingering
-        ):  # fmt: skip
+        for deadlines in (self.idle, self.heads, self.writes, self.lingering):
             deadlines.discard(connection)
         if self._emptied is not None and not self.connections:
             self._emptied.set()
@@ -208,3 +207,7 @@ class Server:
         """Close everything at once."""
         for connection in list(self.connections):
             connection.abort()
+
+
+def _head_is_late(connection: ServerConnection) -> None:
+    connection.refuse(Refusal("request_timeout", "the request head took too long to arrive"))

@@ -69,7 +69,7 @@ async def test_a_client_that_asks_for_pages_and_reads_none_is_held_back(rig: Rig
     for _ in range(400):
         await client.get("/openapi.json")
     await rig.wait_until("waiting", 0)
-    (connection,) = (c for c in rig.gateway._server.connections if c._early or c._slow)
+    (connection,) = (c for c in rig.gateway._server.connections if c.early or c._slow)
     assert connection.transport.get_write_buffer_size() < 1_000_000
     client.abort()
 

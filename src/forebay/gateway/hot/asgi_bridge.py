@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from forebay.wire.budget import READ_BYTES
-from forebay.wire.connection import FOR_DELEGATE
+from forebay.wire.upload import FOR_DELEGATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,7 +99,7 @@ class BodyRoom:
         take = self._budget.take_whole if is_small else self._budget.take
         charge = take(owner, size_bytes)
         if charge is not None:
-            self._connection.hold(charge)
+            self._hold(charge)
             return
         if not self._budget.wait(self, owner, size_bytes, 0):
             raise TimeoutError
@@ -112,8 +112,17 @@ class BodyRoom:
 
     def has_room(self, charge: Charge) -> None:
         """Take what was waited for."""
-        self._connection.hold(charge)
+        self._hold(charge)
         self._granted.set()
+
+    def _hold(self, charge: Charge) -> None:
+        """Have it given back with the end of the request, which may have come meanwhile."""
+        connection = self._connection
+        if connection.delegate is None:
+            charge.release()
+        else:
+            connection.charge.release()
+            connection.charge = charge
 
     def leave(self) -> None:
         """Wait no more: the client is gone."""

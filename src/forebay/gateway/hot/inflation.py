@@ -130,7 +130,8 @@ class Inflation:
 
     def has_room(self, charge: Charge) -> None:
         """Go on, in a thread."""
-        self._connection.add(charge)
+        connection = self._connection
+        connection.charge = connection.charge.joined(charge)
         self._room_bytes += charge.size_bytes
         loop, threads = self._loop, self._inflations.threads
         doing = threads.submit(self._inflater.inflate, self._room_bytes)
