@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from forebay.clock import Timers
+    from forebay.gateway.records.history_writer import HistoryWriter
 
 PAGE: Final = Path("docs/reference/metrics.md")
 
@@ -104,7 +105,10 @@ def described() -> list[Described]:
     accounting = Accounting(clock.monotonic_s, EndedStream(timers))
     (snapshot,) = Scheduler().handle(Observed(), 0.0)
     assert isinstance(snapshot, Snapshot)
-    records = RecordService("", UsageSettings(), timers)
+    no_history = cast("HistoryWriter", None)  # nothing is written
+    records = RecordService(
+        "", UsageSettings(), timers, no_history, set_names=tuple, wants_today=lambda: False
+    )
     metrics = Metrics(accounting, nodes, JobFigures(timers), SessionFigures(), records)
     fleet = FleetPicture("coordinated", 1, "", ())
     return [

@@ -26,7 +26,6 @@ from forebay.gateway.routes.keys import KeyRoutes
 from forebay.gateway.routes.model_queries import ModelQueryRoutes
 from forebay.gateway.routes.models import ModelRoutes
 from forebay.gateway.routes.queue import QueueRoutes
-from forebay.gateway.routes.request_list import RequestList
 from forebay.gateway.routes.requests import RequestRoutes
 from forebay.gateway.routes.sessions import SessionRoutes, queue_full
 from forebay.gateway.routes.status import StatusRoutes
@@ -79,8 +78,6 @@ def make_application(parts: Parts, routed: Starlette | None = None) -> ASGIApp:
 
 def _routes(parts: Parts) -> list[BaseRoute]:
     authorizer, reader, readiness = parts.authorizer, parts.reader, parts.readiness
-    requests = RequestList(parts.relay, parts.ended, parts.error_renderer.status, parts.clock)
-    parts.records.requests, parts.records.series = requests, parts.dashboard_feed.minutes
     session_service = SessionService(parts.sessions, parts.models, readiness, parts.callers)
 
     async def metrics_text() -> bytes:
@@ -92,7 +89,7 @@ def _routes(parts: Parts) -> list[BaseRoute]:
 
     groups = (
         StatusRoutes(authorizer, readiness, parts.membership, parts.live, metrics_text),
-        RequestRoutes(authorizer, requests, parts.membership, parts.peers),
+        RequestRoutes(authorizer, parts.requests, parts.membership, parts.peers),
         QueueRoutes(
             authorizer, parts.relay, parts.queue_observer, parts.membership, parts.peers,
             parts.sessions,

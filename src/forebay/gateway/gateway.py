@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from forebay.relay.watchdog import Orphan
     from forebay.settings import ServerSettings, Settings
 
-"""Connections that the kernel queues until they are accepted."""
 CLOSING_S = 1.0
 """How long the last bytes may take to be sent, once everything has been answered."""
 
@@ -78,8 +77,8 @@ class Gateway:
             parts.inflations,
             self._cold,
         )
-        self._server = Server(front, _limits(server, seat), self._clock, parts.bodies)
-        parts.holdings.server = self._server
+        limits = _limits(server, seat)
+        self._server = Server(front, limits, self._clock, parts.bodies, parts.connections)
         self.role: WorkerRole | None = None
         """What it does as one of several workers."""
         if seat is not None:

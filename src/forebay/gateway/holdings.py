@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from forebay.nodes.registry import Nodes
     from forebay.relay.relay import Relay
     from forebay.relay.watchdog import Orphan, Watchdog
-    from forebay.wire.server import Server
+    from forebay.wire.budget import Budget
+    from forebay.wire.connection import ServerConnection
 
 
 class Holdings(Struct, frozen=True):
@@ -40,12 +41,17 @@ class Holdings(Struct, frozen=True):
 class HoldingsAudit:
     """Counts what the parts of a gateway hold, and compares it."""
 
-    server: Server
-    """Set once there is one: it needs the routes, and they need this."""
-
     def __init__(
-        self, relay: Relay, nodes: Nodes, watchdog: Watchdog, membership: Membership
+        self,
+        relay: Relay,
+        nodes: Nodes,
+        watchdog: Watchdog,
+        membership: Membership,
+        connections: Collection[ServerConnection],
+        bodies: Budget,
     ) -> None:
+        self._connections = connections
+        self._bodies = bodies
         self._relay = relay
         self._nodes = nodes
         self._watchdog = watchdog
@@ -57,23 +63,23 @@ class HoldingsAudit:
         return Holdings(
             len(audit.leases) if audit is not None else 0,
             self._watchdog.orphaned,
-            len(self.server.connections),
+            len(self._connections),
             self._nodes.connections(),
-            self.server.budget.in_memory_bytes,
+            self._bodies.in_memory_bytes,
             len(asyncio.all_tasks()),
         )
 
     def faults(self, audit: Audit, orphans: Collection[Orphan]) -> list[str]:
         """Return the inconsistencies in words; an empty list where all is well."""
-        relay, server = self._relay, self.server
-        held = [connection.charge.held_bytes for connection in server.connections]
+        relay = self._relay
+        held = [connection.charge.held_bytes for connection in self._connections]
         in_use = connections_in_use(relay.exchanges)
         found = [
             *map(str, orphans),
             *ticket_faults(
                 audit, len(relay.exchanges) - len(relay.expired), len(relay.reservations)
             ),
-            *byte_faults(server.budget.used_bytes, held),
+            *byte_faults(self._bodies.used_bytes, held),
             *connection_faults(self._nodes.connections(), in_use),
         ]
         if self._membership.fleet is None:  # else others' requests run on these nodes, too

@@ -28,10 +28,11 @@ class KeyRates:
         queue: QueueSettings,
         keys: Iterable[ResolvedKey],
         post: Callable[[Event], None],
+        used_today: Callable[[], Mapping[str, int]],
         clock: Timers,
     ) -> None:
-        self.used_today: Callable[[], Mapping[str, int]] = _unknown
-        """Returns the tokens that each owner has used since 00:00 UTC, as far as it is recorded."""
+        """`used_today` returns what each owner has used since 00:00 UTC, as far as it is known."""
+        self._used_today = used_today
         self._options: Options = queue.options()  # as the scheduler knows them
         self._caps: dict[str, int] = {}
         self._post = post
@@ -78,10 +79,6 @@ class KeyRates:
         now = self._clock.utc()
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
         left_s = (midnight - now).total_seconds()
-        self._post(KeysUsed(dict(self.used_today()), left_s))
+        self._post(KeysUsed(dict(self._used_today()), left_s))
         if self._started:
             self._timer = self._clock.call_at(self._clock.monotonic_s() + TELL_S, self._tell)
-
-
-def _unknown() -> Mapping[str, int]:
-    return {}

@@ -23,10 +23,11 @@ class LiveSettings:
         settings: Settings,
         environ: Mapping[str, str] | None,
         read: Callable[[], Settings] | None,
+        apply: Apply,
     ) -> None:
+        """`apply` hands a valid plan and the keys to those whom they concern; it must not fail."""
         self.current = settings
-        self.apply: Apply | None = None
-        """Hands a valid plan and the keys to those whom they concern; must not fail."""
+        self._apply = apply
         self._environ = environ
         self._read = read
         self._reading = asyncio.Lock()  # else what was read earlier might be applied later
@@ -47,8 +48,7 @@ class LiveSettings:
             for node in (*plan.nodes.added, *plan.nodes.changed):
                 node_api_key(node, self._environ)
             self.current = plan.settings
-            if self.apply is not None:
-                self.apply(plan, keys)
+            self._apply(plan, keys)
         return _changed_names(plan)
 
 

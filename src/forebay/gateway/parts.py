@@ -6,7 +6,6 @@ import asyncio
 import logging
 import random
 from hashlib import blake2b
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from forebay import __version__
@@ -51,7 +50,9 @@ from forebay.gateway.key_rates import KeyRates
 from forebay.gateway.live_settings import LiveSettings
 from forebay.gateway.metrics import Metrics
 from forebay.gateway.readiness import Readiness
+from forebay.gateway.records.history_writer import HistoryWriter
 from forebay.gateway.records.service import RecordService
+from forebay.gateway.routes.request_list import RequestList
 from forebay.gateway.sessions.host import SessionCalls, SessionHost
 from forebay.gateway.workers.channels import WorkerChannels
 from forebay.nodes.registry import Nodes
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     from forebay.relay.problem import Problem
     from forebay.relay.relay import Observer
     from forebay.settings import ReloadPlan, ResolvedKey, Settings
+    from forebay.wire.connection import ServerConnection
 
 logger = logging.getLogger("forebay.serve")
 
@@ -87,7 +89,10 @@ UNREAD_KEYS = (
 
 
 class Parts:
-    """One gateway without its sockets."""
+    """One gateway without its sockets: everything is made here, in the order of what uses what.
+
+    What two parts need of each other is asked for when it is needed (`lambda`).
+    """
 
     _reloading: asyncio.Task[None] | None = None
 
@@ -105,61 +110,111 @@ class Parts:
         """`seat` is its place among the workers, where there are several."""
         self.seat, self.clock = seat, clock
         server, queue = settings.server, settings.queue
-        chance = random.Random()  # jitter, and ids that need not be secret
-        self.live = LiveSettings(settings, environ, read_settings)
-        self.live.apply = self._apply
+        self.live = LiveSettings(settings, environ, read_settings, self._apply)
         # -- callers
         self._set_keys = resolve_keys(settings, environ)  # those of the settings
-        self.keys = KeyRing(self._set_keys)
+        self.keys = KeyRing(self._set_keys, sealed=True)
         self.hosts = HostGuard(server.host, server.allowed_hosts, server.cors_origins)
-        self.callers = self._make_callers()
+        proxies = TrustedProxies(server.trusted_proxies)
+        self.callers = Callers(self.keys, self.hosts, proxies, queue.priorities)
         self.authorizer = Authorizer(self.callers, self.keys, public_status=server.public_status)
-        self.error_renderer = ErrorRenderer(queue, chance)
         self.ended = EndedStream(clock, () if log is None else (log.take,))
         """Requests that have ended, for all who want to know of them."""
         self.accounting = Accounting(clock.monotonic_s, self.ended)
+        self.request_times = RequestTimes(self.accounting, self.ended)
         # -- nodes
         self.nodes = Nodes(lambda node: node_api_key(node, environ), clock)
         self.nodes.offline_wait_s = queue.offline_wait_seconds
-        self.guarded = self._make_guarded(clock, environ)
+        token = read_secret("guard.token_env", settings.guard.token_env, environ)
+        self.guarded = GuardedNodes(self.nodes, token or "", clock)
         self.node_commands = NodeCommandLog(self.nodes, clock)
-        # -- the queue, and the fleet that shares it
-        self.relay = Relay(self.nodes, queue, settings.retry, clock, self._make_observer(traces))
-        self.coordinator = self._make_coordinator(clock, chance)
+        self._share_queue(settings, traces)
+        self._take_requests(settings)
+        self._keep_records(settings, environ)
+        self._show(clock)
+
+    def _share_queue(self, settings: Settings, traces: Traces | None) -> None:
+        """Make the queue, and the fleet that shares it."""
+        seat, clock, queue = self.seat, self.clock, settings.queue
+        observer = self.accounting if traces is None else self._observed_by(traces)
+        self.relay = Relay(self.nodes, queue, settings.retry, clock, observer)
+        self.coordinator = self._make_coordinator(clock)
         self.relay.connect(self.coordinator)
-        self.key_rates = KeyRates(queue, self._set_keys, self.coordinator.post, clock)
-        self.nodes.connect(self._node_changed)
-        self.membership = self._make_membership(clock)
+        self.membership = Membership(
+            self.coordinator,
+            self.node_commands,
+            NodeAnswers(self.nodes, clock),
+            is_shared=bool(settings.coordination.url),
+            worker=None if seat is None else seat.about,
+        )
         self.readiness = Readiness(self.nodes, lambda: self.membership.fleet)
         self.watchdog = Watchdog(self.relay, clock)
-        self.holdings = HoldingsAudit(self.relay, self.nodes, self.watchdog, self.membership)
-        # -- requests
-        self.admission = self._make_admission()
-        self.models = ModelNames(self.nodes, self.admission, self.keys)
-        self.error_renderer.explain_model = self.models.explained
+        self.connections: set[ServerConnection] = set()
         self.bodies = Budget(self._body_bytes(settings))  # of memory, for bodies of requests
+        self.holdings = HoldingsAudit(
+            self.relay, self.nodes, self.watchdog, self.membership, self.connections, self.bodies
+        )
+
+    def _take_requests(self, settings: Settings) -> None:
+        """Make what reads requests, and what says why one is refused."""
+        clock, server = self.clock, settings.server
+        chance = random.SystemRandom()  # ids that nobody can guess
+        self.admission = Admission(
+            self.callers, settings.models, self.relay, chance, self._prefix_key()
+        )
+        self.models = ModelNames(self.nodes, self.admission, self.keys)
+        self.error_renderer = ErrorRenderer(settings.queue, chance, self.models.explained)
         self.inflations = Inflations(self.bodies, server.body_max_bytes, server.body_seconds, clock)
         self.reader = RequestReader(server.body_seconds)
-        # -- what is kept in databases
-        self.records = self._make_records(clock)
-        self.jobs = self._make_jobs(clock, environ)
-        self.sessions = self._make_sessions(clock)
-        self.peers = Peers(self.membership, self.sessions, self.reader, server.tls_cert)
-        # -- what can be seen from the outside
-        self.metrics = self._make_metrics()
+        self.requests = RequestList(self.relay, self.ended, self.error_renderer.status, clock)
+
+    def _keep_records(self, settings: Settings, environ: Mapping[str, str] | None) -> None:
+        """Make what is kept in databases."""
+        clock, database = self.clock, settings.jobs.database
+        history = HistoryWriter(
+            self.requests, lambda: self.dashboard_feed.minutes, lambda: self.membership.name
+        )
+        self.records = RecordService(
+            database,
+            settings.usage,
+            clock,
+            history,
+            set_names=lambda: {key.name for key in self._set_keys},
+            wants_today=lambda: self.key_rates.has_day_limits(),
+        )
+        self.ended.read_by(self.records.usage.take)
+        self.records.keys.on_change.append(lambda: self._change_keys(self._all_keys()))
+        self.key_rates = KeyRates(
+            settings.queue, self._set_keys, self.coordinator.post, self.records.used_today, clock
+        )
+        self.jobs = JobService(self._job_deps(environ))
+        self.sessions = SessionHost(
+            settings.sessions,
+            database,
+            self._session_deps(),
+            lambda: self.membership.name,
+            self.keys,
+        )
+        self.nodes.connect(self._node_changed)
+        self.peers = Peers(self.membership, self.sessions, self.reader, settings.server.tls_cert)
+
+    def _show(self, clock: Timers) -> None:
+        """Make what can be seen from the outside."""
+        figures = (self.jobs.figures, self.sessions.figures)
+        self.metrics = Metrics(self.accounting, self.nodes, *figures, self.records)
         self.workers = self._join_workers(clock)
         """The other workers, where there are several."""
-        self.queue_observer = self._make_queue_observer(clock)
-        self.dashboard_feed = self._make_dashboard_feed(clock)
+        self.queue_observer = QueueObserver(
+            self.relay.observe, lambda: self.settings.queue.options(), clock, self._bodies_refused
+        )
+        self.dashboard_feed = DashboardFeed(self._dashboard_deps())
 
-    def _make_guarded(self, clock: Timers, environ: Mapping[str, str] | None) -> GuardedNodes:
-        token = read_secret("guard.token_env", self.settings.guard.token_env, environ)
-        return GuardedNodes(self.nodes, token or "", clock)
+    @property
+    def settings(self) -> Settings:
+        return self.live.current
 
-    def _make_observer(self, traces: Traces | None) -> Observer:
-        """Return whom the relay tells of every end; traces that are off are in nobody's way."""
-        if traces is None:
-            return self.accounting
+    def _observed_by(self, traces: Traces) -> Observer:
+        """Have traces told of every end, too; those that are off are in nobody's way."""
 
         def url_of(name: str) -> str:
             node = self.nodes.get(name)
@@ -167,23 +222,6 @@ class Parts:
 
         self.ended.read_by(traces.take)
         return traces.watch(self.accounting, url_of)
-
-    def _make_admission(self) -> Admission:
-        chance = random.SystemRandom()  # ids that nobody can guess
-        models = self.settings.models
-        return Admission(self.callers, models, self.relay, chance, self._prefix_key())
-
-    def _make_metrics(self) -> Metrics:
-        figures = (self.jobs.figures, self.sessions.figures)
-        return Metrics(self.accounting, self.nodes, *figures, self.records)
-
-    def _make_queue_observer(self, clock: Timers) -> QueueObserver:
-        return QueueObserver(
-            self.relay.observe,
-            lambda: self.settings.queue.options(),
-            clock,
-            self._bodies_refused,
-        )
 
     def _bodies_refused(self) -> int:
         """Return how many this gateway had no memory for, with all of its workers."""
@@ -193,57 +231,27 @@ class Parts:
         """Return what gateways that share a queue have in common, and others do not know."""
         if self.seat is not None:
             return blake2b(str(self.seat.door.parent).encode(), digest_size=16).digest()
-        url = self.live.current.coordination.url
+        url = self.settings.coordination.url
         return blake2b(url.encode(), digest_size=16).digest() if url else b""
 
-    @property
-    def settings(self) -> Settings:
-        return self.live.current
-
-    def _make_coordinator(self, clock: Timers, chance: random.Random) -> Coordinator:
-        perform, probe = self.relay.perform, self._probe
+    def _make_coordinator(self, clock: Timers) -> Coordinator:
+        perform, probe, chance = self.relay.perform, self._probe, random.Random()
         if self.seat is None:
             return make_coordinator(self.settings, perform, clock, chance, probe)
-        options = self.settings.queue.options()
-        return self.seat.coordinator(options, perform, clock, probe)
+        return self.seat.coordinator(self.settings.queue.options(), perform, clock, probe)
 
-    def _make_membership(self, clock: Timers) -> Membership:
-        return Membership(
-            self.coordinator,
-            self.node_commands,
-            NodeAnswers(self.nodes, clock),
-            is_shared=bool(self.settings.coordination.url),
-            worker=None if self.seat is None else self.seat.about,
-        )
-
-    def _make_callers(self) -> Callers:
-        proxies = TrustedProxies(self.settings.server.trusted_proxies)
-        return Callers(self.keys, self.hosts, proxies, self.settings.queue.priorities)
-
-    def _make_records(self, clock: Timers) -> RecordService:
-        records = RecordService(self.settings.jobs.database, self.settings.usage, clock)
-        records.replica = lambda: self.membership.name
-        records.set_names = lambda: {key.name for key in self._set_keys}
-        records.wants_today = self.key_rates.has_day_limits
-        self.key_rates.used_today = records.used_today
-        self.ended.read_by(records.usage.take)
-        records.keys.on_change.append(lambda: self._change_keys(self._all_keys()))
-        records.load = _import_stores
-        self.keys.sealed = True
-        return records
-
-    def _make_jobs(self, clock: Timers, environ: Mapping[str, str] | None) -> JobService:
+    def _job_deps(self, environ: Mapping[str, str] | None) -> JobDeps:
         settings = self.settings.jobs
-        deps = JobDeps(
+        return JobDeps(
             settings=settings,
             relay=self.relay,
             resolve=self.admission.resolve,
-            clock=clock,
+            clock=self.clock,
             records=self.records,
             may_use=self._may_use,
             explain=self._explain_to_owner,
             paced=self.key_rates.paced,
-            figures=JobFigures(clock),
+            figures=JobFigures(self.clock),
             in_force=self.keys.is_in_force,
             revoked=self.records.keys.revoked,
             shares_nodes=bool(self.settings.coordination.url),
@@ -251,14 +259,13 @@ class Parts:
                 "jobs.webhook_secret_env", settings.webhook_secret_env, environ
             ),
         )
-        return JobService(deps)
 
     def _explain_to_owner(self, problem: Problem, model: str, owner: str) -> Problem:
         if problem.code != "model_not_found":
             return problem
         return self.models.explained(problem, model, owner, OPENAI.name)
 
-    def _make_sessions(self, clock: Timers) -> SessionHost:
+    def _session_deps(self) -> SessionDeps:
         entropy = random.SystemRandom()
 
         def new_id(prefix: str) -> str:
@@ -267,9 +274,9 @@ class Parts:
                 return session_id(self.membership.name, secret)
             return f"{prefix}_{secret}"
 
-        deps = SessionDeps(
+        return SessionDeps(
             relay=self.relay,
-            clock=clock,
+            clock=self.clock,
             make_call=SessionCalls(self.admission, self.keys, self.records.keys).make,
             context_tokens=lambda model: self.nodes.context_tokens(
                 self.admission.resolve(model)[0]
@@ -279,12 +286,9 @@ class Parts:
             new_id=new_id,
             owners=lambda: self.keys.owners,
         )
-        database = self.settings.jobs.database
-        sessions = self.settings.sessions
-        return SessionHost(sessions, database, deps, lambda: self.membership.name, self.keys)
 
-    def _make_dashboard_feed(self, clock: Timers) -> DashboardFeed:
-        self.request_times = RequestTimes(self.accounting, self.ended)
+    def _dashboard_deps(self) -> DashboardDeps:
+        clock = self.clock
         jobs = JobsView(self.jobs, clock)
         sessions = self.sessions.figures
         gpus = RateLimit(GPUS_S, clock)
@@ -308,29 +312,27 @@ class Parts:
                 unreadable_keys=len(self.records.keys.unreadable),
             )
 
-        return DashboardFeed(
-            DashboardDeps(
-                observe=self.queue_observer.observe,
-                nodes=self.nodes,
-                clock=clock,
-                waits=lambda: with_waits(self.request_times.waits(), self._others()),
-                first_tokens=lambda: with_first_tokens(
-                    self.request_times.first_tokens(), self._others()
-                ),
-                output_tokens=lambda: (
-                    self.accounting.output_tokens + int(self._others().get(OUTPUT_TOKENS, 0))
-                ),
-                bounds_s=FINE_BOUNDS_S,
-                outcomes=lambda: with_ends(bad_ends(self.accounting), self._others()),
-                remedy_of=remedy_of,
-                status=status,
-                jobs=jobs.picture,
-                sessions=lambda: SessionsSnapshot(sessions.held(), sessions.pending()),
-                fleet=lambda: self.membership.shown,
-                refresh=watched,
-                epoch=random.SystemRandom().randbytes(4).hex(),
-                gateway=__version__,
-            )
+        return DashboardDeps(
+            observe=self.queue_observer.observe,
+            nodes=self.nodes,
+            clock=clock,
+            waits=lambda: with_waits(self.request_times.waits(), self._others()),
+            first_tokens=lambda: with_first_tokens(
+                self.request_times.first_tokens(), self._others()
+            ),
+            output_tokens=lambda: (
+                self.accounting.output_tokens + int(self._others().get(OUTPUT_TOKENS, 0))
+            ),
+            bounds_s=FINE_BOUNDS_S,
+            outcomes=lambda: with_ends(bad_ends(self.accounting), self._others()),
+            remedy_of=remedy_of,
+            status=status,
+            jobs=jobs.picture,
+            sessions=lambda: SessionsSnapshot(sessions.held(), sessions.pending()),
+            fleet=lambda: self.membership.shown,
+            refresh=watched,
+            epoch=random.SystemRandom().randbytes(4).hex(),
+            gateway=__version__,
         )
 
     # -- several workers
@@ -453,12 +455,6 @@ class Parts:
             return True
         key = self.keys.of_owner(owner)
         return key is not None and self.admission.may_use(key, model)
-
-
-def _import_stores() -> None:
-    """Import them before the port is open: it would hold up live requests for 0.1 to 0.3 s."""
-    for name in ("records.store", "gateway.jobs.engine", "sessions.sessions"):
-        import_module(f"forebay.{name}")
 
 
 def _rank(priority: str, priorities: Sequence[str]) -> int:

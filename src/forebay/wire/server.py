@@ -121,12 +121,19 @@ class Site(Protocol):
 class Server:
     """All connections of one listening socket, their bound and their time limits."""
 
-    def __init__(self, site: Site, limits: ServerLimits, clock: Timers, budget: Budget) -> None:
+    def __init__(
+        self,
+        site: Site,
+        limits: ServerLimits,
+        clock: Timers,
+        budget: Budget,
+        connections: set[ServerConnection] | None = None,
+    ) -> None:
         self.site = site
         self.budget = budget
         self.limits = limits
         self.body_bytes_max = limits.body_max_bytes
-        self.connections: set[ServerConnection] = set()
+        self.connections: set[ServerConnection] = set() if connections is None else connections
         self._emptied: asyncio.Event | None = None  # while someone waits for the end
         self.idle = Deadlines(limits.idle_seconds, self._rest_is_over, clock)
         self.heads = Deadlines(limits.header_seconds, _head_is_late, clock)

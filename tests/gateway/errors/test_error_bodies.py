@@ -53,7 +53,7 @@ async def test_pages_that_are_not_hot_speak_japanese_too(rig: Rig) -> None:
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 @pytest.mark.parametrize("code", [name for name, code in CODES.items() if code.retry_after])
 def test_an_error_in_a_stream_says_when_to_try_again(family: Family, code: str) -> None:
-    problems = ErrorRenderer(QueueSettings(), Random(1))
+    problems = ErrorRenderer(QueueSettings(), Random(1), lambda problem, *_: problem)
     written = problems.render_in_stream(Problem(code, "no", retry_after_s=30.0), family, "en")
     body = json.loads(written[written.index(b"{") :])
     inner = body if family.name == "ollama" else body["error"]

@@ -8,7 +8,7 @@ import pytest
 
 from forebay.core import actions
 from forebay.gateway.routes import queue, request_list
-from forebay.gateway.routes.request_list import RequestFilter, RequestList
+from forebay.gateway.routes.request_list import RequestFilter
 
 from ..conftest import OK
 from ..fleet import fleet_rig
@@ -140,8 +140,7 @@ async def test_looking_through_many_gives_others_their_turn_and_tells_each_reque
     await rig.start(node)
     await rig.run(node, headers={"X-Request-Id": "a"})
     await line_up(rig, "b", "c", "d", "e", "f")
-    requests = rig.gateway.parts.records.requests
-    assert isinstance(requests, RequestList)
+    requests = rig.gateway.parts.requests
     assert turns_and_rows(requests.newest(RequestFilter(user="nobody"), 10)) == (3, [])
 
     def revoke() -> None:  # when f and e have been looked at

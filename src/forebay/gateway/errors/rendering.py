@@ -37,10 +37,15 @@ class RenderedError(msgspec.Struct, frozen=True, gc=False):
 class ErrorRenderer:
     """Renders problems as error responses, in the caller's API family and language."""
 
-    def __init__(self, queue: QueueSettings, random: Random) -> None:
+    def __init__(
+        self,
+        queue: QueueSettings,
+        random: Random,
+        explain_model: Callable[[Problem, str, str, str], Problem],
+    ) -> None:
+        """`explain_model` adds the models there are, given the one asked, a key and the family."""
         self._random = random
-        self.explain_model: Callable[[Problem, str, str, str], Problem] = _as_it_is
-        """Adds the available models to a problem, given the model, a key's name and the family."""
+        self._explain_model = explain_model
         self.change(queue)
 
     def change(self, queue: QueueSettings) -> None:
@@ -91,7 +96,7 @@ class ErrorRenderer:
 
     def about_the_model(self, problem: Problem, asked: str, owner: str, family: Family) -> Problem:
         """Add the available models to the problem of a model that does not exist."""
-        return self.explain_model(problem, asked, owner, family.name)
+        return self._explain_model(problem, asked, owner, family.name)
 
     def _delay_s(self, problem: Problem, code: Code) -> float:
         measured_s = problem.retry_after_s
@@ -124,10 +129,6 @@ def _detailed(problem: Problem, code: Code, language: str, delay_s: float) -> Pr
     if not details:
         return problem
     return msgspec.structs.replace(problem, details=details | problem.details)
-
-
-def _as_it_is(problem: Problem, asked: str, owner: str, family: str) -> Problem:
-    return problem
 
 
 def preferred_language(accept: bytes | None) -> str:

@@ -22,8 +22,8 @@ NOT_READ = "the keys in this gateway's database are not known; its log says why"
 class KeyRing:
     """The keys that are valid now. With none, everyone may ask, unless it is sealed."""
 
-    def __init__(self, keys: Iterable[ResolvedKey]) -> None:
-        self.sealed = False
+    def __init__(self, keys: Iterable[ResolvedKey], *, sealed: bool = False) -> None:
+        self.sealed = sealed
         """Whether there may be keys that are not known yet: only those known are let in."""
         self.change(keys)
 

@@ -16,30 +16,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import Counter, deque
+from collections import Counter
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from msgspec import MsgspecError
-
 from forebay.errors import ForebayError
-from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.http.lazy_open import LazyOpen, database_file, may_hold
 from forebay.gateway.http.store_timeout import in_time, store_unavailable
 from forebay.gateway.records.made_keys import UNREAD, KeyMark, MadeKeys
 from forebay.gateway.records.usage_counter import UsageCounter
-from forebay.records.history import MINUTES_MAX, REQUESTS_MAX
+from forebay.gateway.records.usage_writer import UsageWriter
 from forebay.records.keys import KeyTable
-from forebay.records.usage import HOUR_S, UsageQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Iterator
     from typing import Any
 
     from forebay.clock import TimerHandle, Timers
-    from forebay.records.history import RequestMemory, SeriesMemory
+    from forebay.gateway.records.history_writer import HistoryWriter
     from forebay.records.keys import KeyRecord
     from forebay.records.store import RecordStore
-    from forebay.records.usage import UsageRow
+    from forebay.records.usage import UsageQuery, UsageRow
     from forebay.settings import UsageSettings
     from forebay.storage.database import Database, FileState
 
@@ -49,49 +46,39 @@ TURN_S = 0.5
 """A key made or revoked elsewhere is in force here within a second."""
 START_S = 3.0
 """How long the gateway waits for its stores before it listens; it refuses what needs them then."""
-MANY, MANY_TURNS = 100, 10
-"""Over so many requests in a second, they are written every five."""
-PRUNE_TURNS = 120
-"""How often requests are deleted that are not among the last; in turns."""
-MINUTE_S = 60
 STOP_S = 2.0
 """How long the last writes may take."""
-USAGE_PAUSE_S, USAGE_PAUSE_S_MAX = 1.0, 30.0
-"""How long usage is not written again after a failure; doubled each time."""
-TODAY_S = 30.0
-DAY_S, HOURS_A_DAY = 86_400, 24
 
 
 class RecordService:
     """Owns the store; `start` and `stop` once each, on the process that owns the databases."""
 
-    def __init__(self, url: str, settings: UsageSettings, clock: Timers) -> None:
+    def __init__(
+        self,
+        url: str,
+        settings: UsageSettings,
+        clock: Timers,
+        history: HistoryWriter,
+        *,
+        set_names: Callable[[], Collection[str]],
+        wants_today: Callable[[], bool],
+    ) -> None:
+        """`set_names` returns the names of the settings' keys; `used_today` may be wanted."""
         self.settings = settings
         self.keys = MadeKeys()
         self.usage = UsageCounter(lambda owner: self.keys.names.get(owner, owner))
-        self.load: Callable[[], None] = lambda: None  # imports what the stores need; blocks
         self.owns: Callable[[], bool] = lambda: True
         """Whether the database is for this process to open."""
         self.pass_on: Callable[[list[UsageRow], list[str]], bool] = lambda rows, requests: False
         """Gives what was used, and the requests that ended, to the worker that has the database;
         False where none has it."""
-        self.replica: Callable[[], str] = lambda: ""
-        """The gateway's name among those that share a queue; raises HttpError until it has one."""
-        self.set_names: Callable[[], Collection[str]] = tuple
-        """Returns the names of the keys of the settings."""
-        self.wants_today: Callable[[], bool] = lambda: False
-        """Whether somebody needs `today`."""
-        self.today: dict[str, int] = {}
-        """The tokens of each key since 00:00 UTC, as the database knew them TODAY_S ago or less."""
         self.deleted: Counter[str] = Counter()
         """How many rows were deleted because of their age, by kind."""
-        self.requests: RequestMemory | None = None
-        self.series: SeriesMemory | None = None
-        self._requests: deque[str] = deque(maxlen=REQUESTS_MAX)  # not written yet
-        self._points: deque[tuple[int, str]] = deque(maxlen=MINUTES_MAX)
-        self._restored = False
-        self._write_requests_at = 0  # in turns
-        self._prune_requests_at = 0
+        self.history = history
+        self._usage = UsageWriter(self.usage.book, clock)
+        self.used_today = self._usage.used_today
+        self._set_names = set_names
+        self._wants_today = wants_today
         self._url = url
         self._mark = KeyMark(database_file(url))
         self._database: Database | None = None
@@ -99,16 +86,12 @@ class RecordService:
         self._opening = LazyOpen("the database of records", self._open, clock)
         self._timer: TimerHandle | None = None
         self._turn: asyncio.Task[None] | None = None
+        self._turns = 0
         self._reason = ""
         """Why the last turn failed; "" where it did not."""
         self._stopped = False
         self._asked = False
         """Whether the database is being opened, or will be tried again."""
-        self._turns = 0
-        self._prune_at_s = 0.0
-        self._usage_at_s = self._usage_pause_s = 0.0
-        self._today_at_s = 0.0
-        self._today_day = 0
         self._reading_keys = asyncio.Lock()
         self._keys_of: FileState | None = None  # of the file of which all keys are known
         self._lost = 0
@@ -154,7 +137,7 @@ class RecordService:
         holds = await asyncio.to_thread(self.may_hold)
         if not holds and not self.keys.is_known:
             self.keys.take(KeyTable(UNREAD))
-        await asyncio.to_thread(self.load)
+        await asyncio.to_thread(_import_stores)
         if holds:
             self._asked = True
             await self._opening.try_now()
@@ -222,7 +205,7 @@ class RecordService:
         store = await self.ready()
         await self.usage.count()
         with _store_errors():
-            await self._write_usage(store, at_once=True)
+            await self._usage.write(store, at_once=True)
             return await in_time(store.usage(query))
 
     # -- inside
@@ -235,7 +218,7 @@ class RecordService:
         try:
             await asyncio.to_thread(store.open)
             await self._read_keys(store)
-            await self._restore(store)
+            await self.history.restore(store, self.now())
             await self._read_today(store)
         except BaseException:
             await asyncio.to_thread(store.close)
@@ -247,7 +230,7 @@ class RecordService:
         async with self._reading_keys:  # else an older answer may come last
             table = await in_time(store.keys(self.keys.table.number))
             if table is not None and not all(key.owner for key in table.keys):
-                await in_time(store.draw_owners(self.set_names()))
+                await in_time(store.draw_owners(self._set_names()))
                 table = await in_time(store.keys(UNREAD))
             if table is not None:
                 await asyncio.to_thread(self._mark.follow, table, self.keys.table.number)
@@ -288,11 +271,7 @@ class RecordService:
         try:
             await self._read_changed_keys(store)
             if is_whole_second:
-                await self._restore(store)
-                await self._write_usage(store, at_once=is_last)
-                await self._write_history(store, is_last=is_last)
-                await self._prune(store, at_once=is_last)
-                await self._read_today(store)
+                await self._write(store, is_last=is_last)
         except ForebayError as error:
             if str(error) != self._reason:
                 self._reason = str(error)
@@ -309,9 +288,8 @@ class RecordService:
             logger.warning("usage counts dropped: the database has been unavailable for too long")
         self._lost = book.lost
         if not self.owns():
-            self._gather()
-            rows, requests = book.take(), list(self._requests)
-            self._requests.clear()
+            self.history.gather()
+            rows, requests = book.take(), self.history.take()
             if (rows or requests) and not self.pass_on(rows, requests):
                 self.hear(rows, requests)
         elif book and (is_last or not self._asked):
@@ -321,109 +299,20 @@ class RecordService:
     def hear(self, rows: list[UsageRow], requests: list[str]) -> None:
         """Take what another worker passes on, or what could not be passed on."""
         self.usage.book.put_back(rows)
-        self._requests.extend(requests)
+        self.history.add(requests)
+
+    async def _write(self, store: RecordStore, *, is_last: bool) -> None:
+        """Write what is new, delete what is too old, and read what others have written."""
+        await self.history.restore(store, self.now())
+        await self._usage.write(store, at_once=is_last)
+        self.deleted["record"] += await self.history.write(store, is_last=is_last)
+        days = self.settings.retention_days
+        self.deleted["usage"] += await self._usage.prune(store, days, at_once=is_last)
+        await self._read_today(store)
 
     async def _read_today(self, store: RecordStore) -> None:
-        """Sum up what each key has used since midnight: other gateways may have served it."""
-        now_s = self._clock.monotonic_s()
-        if now_s < self._today_at_s or not self.wants_today():
-            return
-        self._today_at_s = now_s + TODAY_S
-        first = int(self.now()) // DAY_S * HOURS_A_DAY
-        query = UsageQuery(first, first + HOURS_A_DAY - 1, by=("key",))
-        today: dict[str, int] = {}
-        for key, counts in await in_time(store.usage(query)):
-            today[key.key] = today.get(key.key, 0) + counts.prompt_tokens + counts.output_tokens
-        self.today, self._today_day = today, first // HOURS_A_DAY
-
-    def used_today(self) -> dict[str, int]:
-        """Return `today`, or nothing where it was read on another day."""
-        return self.today if int(self.now()) // DAY_S == self._today_day else {}
-
-    # -- ended requests, and the series
-
-    async def _restore(self, store: RecordStore) -> None:
-        """Give back what an earlier process had, once it is known whose it is."""
-        if self._restored or self.requests is None or self.series is None:
-            return
-        try:
-            name = self.replica()
-        except HttpError:
-            return  # still joining the others
-        requests = await in_time(store.requests(name))
-        since = int(self.now()) // MINUTE_S - MINUTES_MAX
-        points = await in_time(store.minutes(name, since))
-        self._restored = True
-        try:
-            self.requests.restore(requests)
-            self.series.restore(points)
-        except MsgspecError as error:  # of a program that kept other things
-            logger.warning("the last requests and the history were not restored: %s", error)
-
-    def _gather(self) -> None:
-        """Collect what is new; less often while there is much of it: only the last ones count."""
-        if self.requests is not None and self._turns >= self._write_requests_at:
-            fresh = self.requests.take_fresh()
-            self._requests.extend(fresh)
-            self._write_requests_at = self._turns + (MANY_TURNS if len(fresh) > MANY else 0)
-        if self.series is not None:
-            self._points.extend(self.series.take_fresh())
-
-    async def _write_history(self, store: RecordStore, *, is_last: bool) -> None:
-        if not self._restored:
-            return  # what is written would be given back
-        if is_last:
-            self._write_requests_at = 0
-        self._gather()
-        name = self.replica()
-        if self._requests:
-            await self._write_requests(store, name)
-        if self._points:
-            self.deleted["record"] += await in_time(store.add_minutes(name, list(self._points)))
-            self._points.clear()
-        if self._turns >= self._prune_requests_at:
-            self.deleted["record"] += await in_time(store.prune_requests(name))
-            self._prune_requests_at = self._turns + PRUNE_TURNS
-
-    async def _write_requests(self, store: RecordStore, name: str) -> None:
-        requests = list(self._requests)
-        self._requests.clear()  # `hear` may add others meanwhile
-        try:
-            await in_time(store.add_requests(name, requests))
-        except BaseException:
-            self._requests.extendleft(reversed(requests[: REQUESTS_MAX - len(self._requests)]))
-            raise
-
-    async def _write_usage(self, store: RecordStore, *, at_once: bool) -> None:
-        """Write what was counted; what fails is counted again with the next, after a pause."""
-        book = self.usage.book
-        if not book or (not at_once and self._clock.monotonic_s() < self._usage_at_s):
-            return
-        rows = book.take()
-        try:
-            # Without a limit of ours: whether it was written must be known. The database has some.
-            await asyncio.wrap_future(store.add_usage(rows))
-        except BaseException:
-            book.put_back(rows)
-            pause_s = min(max(USAGE_PAUSE_S, 2 * self._usage_pause_s), USAGE_PAUSE_S_MAX)
-            self._usage_pause_s = pause_s
-            self._usage_at_s = self._clock.monotonic_s() + pause_s
-            raise
-        self._usage_pause_s = 0.0
-
-    async def _prune(self, store: RecordStore, *, at_once: bool) -> None:
-        """Delete a little of what is too old; once an hour, and as long as there is more.
-
-        At the end, too: short runs also count for how far it may go.
-        """
-        now_s = self._clock.monotonic_s()
-        if now_s < self._prune_at_s and not at_once:
-            return
-        hours = self.settings.retention_days * HOURS_A_DAY
-        gone = await in_time(store.prune_usage(self.now(), hours, now_s))
-        self.deleted["usage"] += gone
-        if not gone:
-            self._prune_at_s = now_s + HOUR_S
+        if self._wants_today():
+            await self._usage.read_today(store)
 
 
 @contextlib.contextmanager
@@ -432,3 +321,9 @@ def _store_errors() -> Iterator[None]:
         yield
     except ForebayError as error:
         raise store_unavailable("the database of records", error) from error
+
+
+def _import_stores() -> None:
+    """Import them before the port is open: it would hold up live requests for 0.1 to 0.3 s."""
+    for name in ("records.store", "gateway.jobs.engine", "sessions.sessions"):
+        import_module(f"forebay.{name}")
