@@ -23,7 +23,7 @@ from forebay.core import (
     Wait,
 )
 from forebay.core.actions import Describe
-from forebay.core.nodes import is_open
+from forebay.core.nodes import has_room, would_open
 from forebay.core.prefixes import PrefillTime
 
 if TYPE_CHECKING:
@@ -351,7 +351,11 @@ def check_holds(scheduler: Scheduler, now_s: float) -> int:
     assert {entry for node in book.cluster.nodes.values() for entry in node.held} == holds
     assert all(one.state == "waiting" and one.hold and one.hold.until_s >= now_s for one in holds)
     others = [e for e in book.entries.values() if e.state == "waiting" and e not in holds]
-    free = [node.name for node in book.cluster.nodes.values() if is_open(node, now_s)]
+    free = [
+        node.name
+        for node in book.cluster.nodes.values()
+        if has_room(node) and would_open(node, now_s)
+    ]
     assert not [e.id for e in others if any(name in e.queue.lane.nodes for name in free)]
     return len(holds)
 

@@ -190,7 +190,7 @@ def _is_refused_by_rate(book: Book, arrival: Arrived, lane: Lane | None) -> bool
     rate = book.paced.get(arrival.key)
     if rate is None:
         return False
-    tokens = 0.0 if lane is None else sum(expected(lane, arrival, book.options))
+    tokens = 0.0 if lane is None else expected(lane, arrival, book.options)
     ahead = owed_up_to(rate, book.rank_of(arrival))  # those of its key that wait go first
     wait_s = book.rates.bucket_wait_s(rate, tokens, book.now_s, ahead)
     may_wait = lane is not None and book.bounds.lets_wait(arrival) is None

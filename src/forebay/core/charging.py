@@ -33,8 +33,9 @@ class Charging:
     def set_price(self, entry: Entry) -> None:
         """Estimate what an entry will cost in weighted tokens, and what its user will pay."""
         if self.needs_cost:
-            options = self._options
-            prompt, output = expected(entry.queue.lane, entry.arrival, options)
+            options, arrival, times = self._options, entry.arrival, entry.queue.lane.times
+            prompt = arrival.prompt_tokens if arrival.prompt_tokens < TOKENS_MAX else TOKENS_MAX
+            output = times.output_tokens(options.output_tokens_unmeasured, arrival.output_limit)
             entry.cost = options.input_weight * prompt + options.output_weight * output
         entry.price = entry.cost if self._by_tokens else self._unit
 
@@ -87,8 +88,8 @@ class Charging:
             fairness.settle(queue, account, entry, -entry.charged, node)
 
 
-def expected(lane: Lane, arrival: Arrived, options: Options) -> tuple[float, float]:
+def expected(lane: Lane, arrival: Arrived, options: Options) -> float:
     """Return the tokens of an arrival's prompt, and of its answer as far as that can be told."""
-    prompt = arrival.prompt_tokens if arrival.prompt_tokens < TOKENS_MAX else TOKENS_MAX
     unmeasured = options.output_tokens_unmeasured
-    return float(prompt), lane.times.output_tokens(unmeasured, arrival.output_limit)
+    output = lane.times.output_tokens(unmeasured, arrival.output_limit)
+    return float(min(arrival.prompt_tokens, TOKENS_MAX)) + output

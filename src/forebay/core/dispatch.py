@@ -33,7 +33,7 @@ def fill(book: Book, node: Node, fresh: Entry | None = None) -> None:
     has just become eligible, may still find a better one.
     """
     cluster = book.cluster
-    if node.removed or not nodes.is_open(node, book.now_s):
+    if node.removed or not nodes.would_open(node, book.now_s):
         cluster.close(node)
         return
     while len(node.leases) + node.lent < node.slots:  # `has_room`, without the call
@@ -51,7 +51,8 @@ def fill(book: Book, node: Node, fresh: Entry | None = None) -> None:
             continue
         if node.room is not None and best is node and gates.lacks_memory(book, entry, node):
             return
-        book.start(entry, best)  # a node that is full is open no more
+        book.start(entry, best)
+    cluster.open.pop(node.name, None)  # it is full
 
 
 def _best_open(book: Book, entry: Entry, node: Node) -> Node:

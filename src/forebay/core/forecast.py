@@ -126,7 +126,8 @@ class Line:
             self._times.append(self.busy_s)
             self._marks.append((self.work_s, self.expected_s, self.travel))
         if entry.attempt == 0:
-            self.longest_s = max(self.longest_s, entry.waited_s)
+            if entry.waited_s > self.longest_s:
+                self.longest_s = entry.waited_s
             self.waits += 1
             if self.waits % LONGEST_OF == 0:
                 self.before_s, self.longest_s = self.longest_s, 0.0

@@ -59,11 +59,6 @@ def is_excused(broken_off: deque[float], now_s: float) -> bool:
     return False
 
 
-def is_open(node: Node, now_s: float) -> bool:
-    """Say whether a new request may start here now, slots and health considered."""
-    return has_room(node) and would_open(node, now_s)
-
-
 def would_open(node: Node, now_s: float) -> bool:
     """Say whether a new request might start here now, were no slot lent that is not filled."""
     return len(node.leases) < node.slots and node.state == "online" and now_s >= node.rest_until_s

@@ -218,7 +218,7 @@ def has_memory_for(node: Node, lane: Lane, arrival: Arrived, options: Options) -
     room = node.room
     if room is None or not (node.leases or node.lent):
         return True
-    return sum(expected(lane, arrival, options)) <= room.left_tokens
+    return expected(lane, arrival, options) <= room.left_tokens
 
 
 def _best_x(lane: Lane) -> float:

@@ -154,7 +154,7 @@ class Rates:
         rate, gated = self.keys.get(arrival.key), is_gated(arrival)
         if rate is None or not (gated or rate.limits):
             return None
-        return Claim(rate, sum(expected(lane, arrival, options)), gated)
+        return Claim(rate, expected(lane, arrival, options), gated)
 
     def may_start(self, claim: Claim, place: tuple[int, int], now_s: float) -> bool:
         """Say whether cap and buckets let one start, and none that waits for them goes before."""

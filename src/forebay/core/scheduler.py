@@ -279,8 +279,7 @@ def _is_waiting(book: Book, ticket_id: str) -> bool:
 
 def _change_node(book: Book, event: events.NodeChanged) -> None:
     before = book.cluster.nodes.get(event.name)
-    was_up = before is not None and before.state == "online"
-    models = before.models if before is not None else ()
+    had = None if before is None else (before.state == "online", before.models)
     node = book.cluster.change(event, book.now_s)
     book.lines.short.pop(event.name, None)
     if event.state == "online":
@@ -288,7 +287,7 @@ def _change_node(book: Book, event: events.NodeChanged) -> None:
     if node.held:
         release_holds(book, node)
     _refuse_unlisted(book)
-    if before is None or (was_up, models) != (node.state == "online", node.models):
+    if had != (node.state == "online", node.models):
         _run_with_fallbacks(book)
     fill(book, node)
 

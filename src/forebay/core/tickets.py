@@ -95,7 +95,8 @@ class Book:
         lane.unfinished += 1
         if self.options.aging_s and 0 < queue.rank < self.job_rank:
             entry.promotes_in_s = self.options.aging_s
-        entry.wait_left_s = self.limit_s(arrival)
+        own_s, limit_s = arrival.max_wait_s, self.options.wait_s_max  # `limit_s`, without the call
+        entry.wait_left_s = limit_s if own_s is None or own_s > limit_s else own_s
         self.entries[entry.id] = entry
         self.tally.accepted += 1
         if arrival.key_running_max:
@@ -175,7 +176,7 @@ class Book:
         if node.on_trial:
             self.cluster.count_trial(node, queue.lane.model)
         if node.room is not None:
-            node.room.start(entry.id, sum(expected(queue.lane, entry.arrival, self.options)))
+            node.room.start(entry.id, expected(queue.lane, entry.arrival, self.options))
         if len(node.leases) + node.lent >= node.slots:  # `has_room`, without the call
             self.cluster.open.pop(node.name, None)
         queue.lane.running[entry.id] = entry
