@@ -25,6 +25,8 @@ from forebay.core import (
 )
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from forebay.core import Action, Event
 
 A = TypeVar("A")
@@ -37,6 +39,14 @@ class Rig:
         self.core = Scheduler(Options(**options))
         self.now_s = 0.0
         self.routed: list[Route] = []
+
+    @classmethod
+    def busy(cls, **options: Any) -> Self:
+        """Return one with a node of one slot, which `z` of another user holds."""
+        rig = cls(**options)
+        rig.node()
+        rig.start("z")
+        return rig
 
     def give(self, event: Event, *, at_s: float | None = None) -> list[Action]:
         if at_s is not None:

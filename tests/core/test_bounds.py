@@ -23,9 +23,7 @@ CLASS_AND_DISPLACE = pytest.mark.parametrize("when_full", ["class", "displace"])
 def full_rig(*waiting: str, priority: str = "normal", **options: object) -> Rig:
     """One busy node and a queue that these fill to the brim; places fewer than others count."""
     options = {"when_full": "displace", "max_size": len(waiting), **options}
-    rig = Rig(**options)
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy(**options)
     for name in waiting:
         rig.wait(name, priority=priority)
     return rig
@@ -89,9 +87,7 @@ def test_a_return_is_never_refused_and_newcomers_are_until_there_is_room() -> No
 
 
 def test_the_reasons_are_asked_in_order() -> None:
-    rig = Rig(max_size=1, per_user_max=1, queue_streams=False)
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy(max_size=1, per_user_max=1, queue_streams=False)
     rig.wait("a")
     assert rig.refuse("a2", stream=True, max_wait_s=0.0).code == "deadline_unreachable"
     assert rig.refuse("a3", stream=True).code == "stream_not_queued"
@@ -102,9 +98,7 @@ def test_the_reasons_are_asked_in_order() -> None:
 
 
 def test_lowered_bounds_drain_and_drop_nothing() -> None:
-    rig = Rig(max_size=3)
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy(max_size=3)
     for name in ("a", "b", "c"):
         rig.wait(name)
     assert rig.give(OptionsChanged(Options(max_size=1))) == []
@@ -127,9 +121,7 @@ def test_what_cannot_change_while_running_is_refused_and_the_rest_stays() -> Non
 
 
 def test_aging_that_is_turned_off_promotes_nobody_any_more() -> None:
-    rig = Rig(aging_s=10.0, wait_s_max=100.0)
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy(aging_s=10.0, wait_s_max=100.0)
     rig.wait("a", priority="low")
     rig.give(OptionsChanged(Options(aging_s=0.0, wait_s_max=100.0)), at_s=5.0)
     rig.tick(at_s=50.0)
@@ -166,9 +158,7 @@ def test_whose_stream_was_answered_makes_room_after_the_others_of_its_user(when_
 
 
 def test_the_age_of_a_stream_is_known_to_a_core_that_takes_over() -> None:
-    rig = Rig(max_size=2)
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy(max_size=2)
     stream = Arrived("a2", "m", user="a", priority="low", stream=True, answered_after_s=10.0)
     rig.wait("a1", priority="low")
     rig.give(Resumed(stream, waited_s=9.0))
@@ -199,9 +189,7 @@ def test_nobody_is_displaced_in_vain_when_the_newcomer_is_still_too_big() -> Non
 
 
 def test_nobody_is_displaced_in_vain_by_one_that_will_not_wait() -> None:
-    rig = Rig(when_full="displace", max_size=1)
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy(when_full="displace", max_size=1)
     rig.wait("a", priority="low")
     actions = rig.give_arrival("b", priority="high", max_wait_s=0.0)
     assert {getattr(action, "id", "") for action in actions} == {"b"}
@@ -209,9 +197,7 @@ def test_nobody_is_displaced_in_vain_by_one_that_will_not_wait() -> None:
 
 
 def test_a_newcomer_over_the_bytes_displaces_one_who_holds_enough() -> None:
-    rig = Rig(when_full="displace", bytes_max=10)
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy(when_full="displace", bytes_max=10)
     rig.wait("a", priority="low", size_bytes=8)
     assert displaced(rig.give_arrival("h", priority="high", size_bytes=9)) == ["a"]
 

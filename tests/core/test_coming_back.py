@@ -18,9 +18,7 @@ BODY = 7 << 32 | 1234
 
 def full(waiting: int = 2, **options: Any) -> Rig:
     """Return a line that is full: `z` runs, and as many of other users wait."""
-    rig = Rig(**{"max_size": waiting, **options})
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy(**{"max_size": waiting, **options})
     for number in range(waiting):
         rig.wait(f"w{number}", user=f"w{number}")
     return rig
@@ -87,9 +85,7 @@ def test_while_it_is_still_full_the_same_number_is_kept() -> None:
 
 
 def test_a_displaced_waiter_keeps_its_number() -> None:
-    rig = Rig(max_size=2, when_full="displace")
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy(max_size=2, when_full="displace")
     rig.wait("a1")
     rig.wait("a2", digest=BODY)
     told = [one for one in rig.give_arrival("b1") if isinstance(one, Reject)]

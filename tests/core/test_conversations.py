@@ -16,10 +16,7 @@ MIXTURES = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz")), m
 
 
 def busy(**options: object) -> Rig:
-    rig = Rig(**{"max_size": 5000, "wait_s_max": 1e6, **options})
-    rig.node()
-    rig.start("z")
-    return rig
+    return Rig.busy(**{"max_size": 5000, "wait_s_max": 1e6, **options})
 
 
 def send(rig: Rig, conversations: str, user: str = "u") -> list[str]:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from forebay.core import Expire, KeyLimits, Observed, Reject
 from forebay.core.forecast import Line, usable_slots
 from forebay.core.outlook import come_again_s, newcomer
-from forebay.core.service_times import FEW, Recent, ServiceTimes, size_of
 from harness.traces.calls import Traffic, draw_calls
 from harness.traces.replay import LOSING, MIXED, QUIET, Replay, Trouble, judge
 
@@ -215,31 +214,6 @@ def test_what_waits_for_the_rate_of_its_key_waits_for_no_slot() -> None:
         rig.wait(f"paced{number}", key="k", prompt_tokens=LONG)
     rig.wait("ahead", prompt_tokens=SHORT)
     assert p50_s(rig.wait("mine", prompt_tokens=SHORT)) == pytest.approx(2 * SHORT_S, rel=0.1)
-
-
-@given(st.integers(0, 10**9))
-def test_prompts_of_one_size_differ_by_less_than_half(count: int) -> None:
-    assert size_of(count) == size_of(count)
-    assert size_of(count) < size_of(2 * count + 1)
-
-
-def test_a_count_beyond_belief_is_a_size_like_any() -> None:
-    times = ServiceTimes()
-    times.add(2.0, 10**300)
-    assert times.of_size_s(size_of(10**400)) == times.mean_s() == 2.0
-
-
-@given(st.lists(st.floats(0.0, 1e6), min_size=1, max_size=300), st.sampled_from([0.5, 0.9]))
-def test_a_quantile_is_that_of_the_last_values(values: list[float], share: float) -> None:
-    recent = Recent(100)
-    for value in values:
-        recent.add(value)
-    kept = sorted(values[-100:])
-    assert recent.total == pytest.approx(sum(kept), rel=1e-6, abs=1e-3)
-    if len(values) <= FEW:
-        assert recent.quantile(share) == kept[int(share * (len(kept) - 1))]
-    else:  # put in order lately
-        assert min(values) <= recent.quantile(share) <= max(values)
 
 
 # -- how fast the queue moves

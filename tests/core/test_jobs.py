@@ -14,9 +14,7 @@ def test_a_job_takes_an_idle_slot_at_once() -> None:
 
 
 def test_every_live_class_runs_before_any_job() -> None:
-    rig = Rig()
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy()
     rig.wait("j1", job=True, priority="high")
     rig.wait("low", priority="low")
     rig.wait("j2", job=True)
@@ -25,9 +23,7 @@ def test_every_live_class_runs_before_any_job() -> None:
 
 
 def test_jobs_are_outside_the_bounds() -> None:
-    rig = Rig(max_size=1, bytes_max=10, per_user_max=1)
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy(max_size=1, bytes_max=10, per_user_max=1)
     for number in range(5):
         rig.wait(f"j{number}", job=True, size_bytes=1000)
     rig.wait("j", size_bytes=10)
@@ -38,17 +34,13 @@ def test_jobs_are_outside_the_bounds() -> None:
 
 @pytest.mark.parametrize("options", [{"enabled": False}, {"max_size": 0}, {"wait_s_max": 0.0}])
 def test_jobs_wait_even_where_requests_may_not(options: dict[str, object]) -> None:
-    rig = Rig(**options)
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy(**options)
     rig.wait("j", job=True, stream=True, max_wait_s=0.0)
     assert rig.finish("z") == ["j"]
 
 
 def test_jobs_wait_without_limit() -> None:
-    rig = Rig(wait_s_max=5.0)
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy(wait_s_max=5.0)
     rig.wait("j", job=True, max_wait_s=1.0)
     assert rig.core.next_deadline_s() is None
     assert rig.tick(at_s=1e6) == []
@@ -64,9 +56,7 @@ def test_jobs_wait_for_a_node_that_is_away() -> None:
 
 
 def test_no_job_ages_into_a_live_class() -> None:
-    rig = Rig(aging_s=1.0, wait_s_max=1000.0)
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy(aging_s=1.0, wait_s_max=1000.0)
     rig.wait("j", job=True)
     rig.tick(at_s=100.0)
     rig.wait("low", priority="low")
@@ -84,9 +74,7 @@ def test_a_job_that_came_back_is_first_among_jobs_only() -> None:
 
 
 def test_users_take_turns_among_jobs_too() -> None:
-    rig = Rig()
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy()
     for name in ("a1", "a2", "a3", "b1"):
         rig.wait(name, job=True)
     assert rig.run_dry("z") == ["a1", "b1", "a2", "a3"]
@@ -105,9 +93,7 @@ def test_jobs_do_not_touch_the_turns_of_requests() -> None:
 
 
 def test_jobs_are_not_displaced_and_displace_nobody() -> None:
-    rig = Rig(max_size=1, when_full="displace")
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy(max_size=1, when_full="displace")
     rig.wait("j", job=True)
     rig.wait("low", priority="low")
     rig.wait("k", job=True, user="other")

@@ -42,15 +42,6 @@ def test_a_live_call_is_refused_while_jobs_use_what_its_key_may() -> None:
     rig.start("a", **ONE)
 
 
-def test_a_job_that_waits_does_not_count() -> None:
-    rig = Rig()
-    rig.node()
-    rig.start("z")
-    assert rig.wait("j", job=True, **ONE).reason == "busy"
-    rig.wait("a", **ONE)
-    assert rig.run_dry("z") == ["a", "j"]
-
-
 def test_a_job_starts_only_where_no_live_call_of_its_key_waits() -> None:
     rig = Rig()
     rig.node("n1", 1, "m")

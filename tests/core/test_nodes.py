@@ -171,15 +171,6 @@ def test_what_was_broken_off_excuses_one_refusal() -> None:
     assert tries_s == pytest.approx([0.0, 0.1, 1.1, 2.1, 3.1, 4.1])
 
 
-def test_more_slots_start_as_many_as_they_can() -> None:
-    rig = Rig()
-    rig.node()
-    rig.start("z")
-    for name in ("a", "b", "c"):
-        rig.wait(name)
-    assert Rig.started(rig.node(slots=3)) == ["a", "b"]
-
-
 def test_a_node_that_learns_a_model_serves_those_who_wait_for_it() -> None:
     rig = Rig()
     rig.node("n1", 1, "m")
@@ -300,9 +291,7 @@ def test_an_excluded_retry_does_not_block_those_behind_it() -> None:
 
 
 def test_a_retry_that_has_used_up_its_time_expires_instead() -> None:
-    rig = Rig(wait_s_max=5.0)
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy(wait_s_max=5.0)
     rig.wait("a", max_wait_s=3.0)
     rig.finish("z", after_s=2.0)
     rig.now_s = 50.0

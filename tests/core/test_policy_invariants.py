@@ -26,9 +26,7 @@ def test_two_backlogged_users_never_drift_apart(
     ours: list[int], theirs: list[int], weight: float
 ) -> None:
     """Invariant 4, with exact costs: at most twice the largest cost over weight."""
-    rig = Rig(fairness="tokens", output_weight=0.0, max_size=1000)
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy(fairness="tokens", output_weight=0.0, max_size=1000)
     backlog(rig, "a", ours, weight)
     backlog(rig, "b", theirs, 1.0)
     costs = {f"a{n}": c / weight for n, c in enumerate(ours)}
@@ -70,9 +68,7 @@ def test_wrong_estimates_are_put_right_at_the_end(real: list[int], slots: int) -
 @settings(max_examples=30, deadline=None)
 def test_every_class_gets_its_share_in_weighted_order(costs: list[tuple[int, int]]) -> None:
     """Invariant 5: 4 : 1 of the tokens, less one largest cost, however long it lasts."""
-    rig = Rig(class_order="weighted", output_weight=0.0, max_size=1000)
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy(class_order="weighted", output_weight=0.0, max_size=1000)
     backlog(rig, "n", [cost for cost, _ in costs], 1.0, priority="normal")
     backlog(rig, "l", [cost for _, cost in costs], 1.0, priority="low")
     prices = {f"n{i}": cost for i, (cost, _) in enumerate(costs)}
@@ -105,9 +101,7 @@ def test_strict_order_lets_no_lower_class_pass_an_eligible_higher_one() -> None:
 
 
 def test_an_entry_counts_one_class_higher_for_each_interval_waited() -> None:
-    rig = Rig(aging_s=10.0, wait_s_max=1000.0)
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy(aging_s=10.0, wait_s_max=1000.0)
     rig.wait("l", priority="low")
     rig.tick(at_s=10.0)
     rig.now_s = 15.0
@@ -122,9 +116,7 @@ def test_an_entry_counts_one_class_higher_for_each_interval_waited() -> None:
 
 
 def test_a_retry_goes_on_aging_from_where_it_was() -> None:
-    rig = Rig(aging_s=10.0, wait_s_max=1000.0)
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy(aging_s=10.0, wait_s_max=1000.0)
     rig.wait("l", priority="low")
     rig.finish("z", after_s=6.0)
     rig.now_s = 100.0
@@ -140,9 +132,7 @@ def test_a_retry_goes_on_aging_from_where_it_was() -> None:
 @pytest.mark.parametrize("burst", [0.0, 2.0])
 def test_idling_banks_no_credit_beyond_the_burst(burst: float) -> None:
     """Invariant 6: a user who comes back gets at most the burst and its turn ahead."""
-    rig = Rig(burst=burst, max_size=1000)
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy(burst=burst, max_size=1000)
     backlog(rig, "a", [0] * 50, 1.0)
     running = "z"
     for _ in range(30):
@@ -160,9 +150,7 @@ def test_idling_banks_no_credit_beyond_the_burst(burst: float) -> None:
 @settings(max_examples=60, deadline=None)
 def test_equal_weights_and_costs_are_exact_round_robin(queue: list[str], mode: str) -> None:
     """Invariant 14: rounds in the order of arrival; FIFO for one user and in FIFO mode."""
-    rig = Rig(fairness=mode)
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy(fairness=mode)
     names = [f"{user}{number}" for number, user in enumerate(queue)]
     for name in names:
         rig.wait(name)
@@ -172,9 +160,7 @@ def test_equal_weights_and_costs_are_exact_round_robin(queue: list[str], mode: s
 
 
 def test_a_retry_that_ends_in_line_gives_its_turn_back() -> None:
-    rig = Rig()
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy()
     for name in ("a1", "b1", "b2", "a2"):
         rig.wait(name)
     assert rig.finish("z") == ["a1"]

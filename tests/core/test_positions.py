@@ -46,9 +46,7 @@ def test_a_place_is_when_the_turn_really_comes(
     retried: bool,
     leave_each: int,
 ) -> None:
-    rig = Rig(fairness=fairness, output_weight=0.0)
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy(fairness=fairness, output_weight=0.0)
     fill(rig, before)
     running = "z"
     for _ in range(runs):  # so that counters differ
@@ -88,9 +86,7 @@ def is_waiting(rig: Rig, name: str) -> bool:
 def test_a_newcomer_is_told_the_same_place_as_one_who_asks(
     fairness: str, drawn: list[tuple[str, str, int, str]], runs: int, last: tuple[str, str, str]
 ) -> None:
-    rig = Rig(fairness=fairness)
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy(fairness=fairness)
     fill(rig, drawn)
     running = ["z"]
     for _ in range(min(runs, len(drawn))):
@@ -112,9 +108,7 @@ def test_a_place_counts_only_its_own_lane() -> None:
 
 
 def test_a_higher_class_in_the_lane_is_ahead_and_a_lower_is_not() -> None:
-    rig = Rig()
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy()
     rig.wait("h", priority="high")
     rig.wait("l", priority="low")
     assert rig.wait("n").position == 2
@@ -122,17 +116,13 @@ def test_a_higher_class_in_the_lane_is_ahead_and_a_lower_is_not() -> None:
 
 
 def test_one_that_has_ended_is_not_described() -> None:
-    rig = Rig()
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy()
     rig.finish("z")
     assert rig.give_inspection("z") == []
 
 
 def test_beyond_a_thousand_a_place_is_still_within_the_line() -> None:
-    rig = Rig(max_size=5000)
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy(max_size=5000)
     for number in range(1200):
         told = rig.wait(f"u{number}", user=f"user{number % 7}")
     assert 1 <= told.position <= 1200
@@ -141,9 +131,7 @@ def test_beyond_a_thousand_a_place_is_still_within_the_line() -> None:
 
 @pytest.mark.parametrize("count", [10, 990])
 def test_the_places_of_a_long_backlog_follow_who_leaves_and_who_comes(count: int) -> None:
-    rig = Rig(max_size=5000)
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy(max_size=5000)
     names = [f"a{number}" for number in range(count)]
     for name in names:
         rig.wait(name)
@@ -158,9 +146,7 @@ def test_the_places_of_a_long_backlog_follow_who_leaves_and_who_comes(count: int
 
 @pytest.mark.parametrize("fairness", ["round_robin", "tokens"])
 def test_behind_a_thousand_a_place_in_a_backlog_is_about_right(fairness: str) -> None:
-    rig = Rig(max_size=5000, fairness=fairness)
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy(max_size=5000, fairness=fairness)
     for number in range(1500):
         rig.wait(f"a{number}")
     rig.cancel("a3")
@@ -169,9 +155,7 @@ def test_behind_a_thousand_a_place_in_a_backlog_is_about_right(fairness: str) ->
 
 
 def test_behind_a_thousand_everything_is_ahead_in_arrival_order() -> None:
-    rig = Rig(max_size=2000, fairness="fifo")
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy(max_size=2000, fairness="fifo")
     for number in range(1200):
         last = rig.wait(f"a{number}", user=f"u{number % 300}")
     assert last.position == 1200
@@ -181,9 +165,7 @@ def test_behind_a_thousand_everything_is_ahead_in_arrival_order() -> None:
 
 @pytest.mark.parametrize("fairness", ["round_robin", "tokens"])
 def test_behind_a_thousand_turns_are_counted_by_the_size_of_backlogs(fairness: str) -> None:
-    rig = Rig(max_size=3000, fairness=fairness)
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy(max_size=3000, fairness=fairness)
     for number in range(1100):
         rig.wait(f"heavy{number}", user="heavy")
     for number in range(200):
@@ -193,9 +175,7 @@ def test_behind_a_thousand_turns_are_counted_by_the_size_of_backlogs(fairness: s
 
 
 def test_of_thousands_of_users_only_some_are_looked_at() -> None:
-    rig = Rig(max_size=5000, fairness="round_robin")
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy(max_size=5000, fairness="round_robin")
     for number in range(3000):
         rig.wait(f"a{number}", user=f"u{number}")
     assert rig.wait("first", user="new").position == pytest.approx(3001, rel=0.02)

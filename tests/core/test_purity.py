@@ -95,9 +95,7 @@ def test_asking_for_the_next_deadline_changes_nothing() -> None:
     """Invariant 13: whether anybody looked is not an event."""
     orders = []
     for curious in (False, True):
-        rig = Rig(wait_s_max=5.0)
-        rig.node()
-        rig.start("z")
+        rig = Rig.busy(wait_s_max=5.0)
         rig.wait("a")
         rig.finish("z")
         if curious:
@@ -137,9 +135,7 @@ def test_late_events_about_the_dead_are_harmless() -> None:
 
 
 def test_a_finish_for_one_that_waits_is_ignored() -> None:
-    rig = Rig()
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy()
     rig.wait("a")
     assert rig.give(Finished("a")) == []
     assert rig.give(Returned("a")) == []

@@ -13,19 +13,11 @@ from .rig import Rig
 A5_B2 = ["a1", "a2", "a3", "a4", "a5", "b1", "b2"]
 
 
-def busy_rig(**options: object) -> Rig:
-    """One node with one slot, which another user holds."""
-    rig = Rig(**options)
-    rig.node()
-    rig.start("z")
-    return rig
-
-
 # -- order
 
 
 def test_five_of_a_and_two_of_b_take_turns_while_the_slot_is_busy() -> None:
-    rig = busy_rig()
+    rig = Rig.busy()
     for name in A5_B2:
         rig.wait(name)
     assert rig.run_dry("z") == ["a1", "b1", "a2", "b2", "a3", "a4", "a5"]
@@ -42,7 +34,7 @@ def test_five_of_a_and_two_of_b_take_turns_when_the_first_runs_at_once() -> None
 def test_who_sends_long_prompts_gets_fewer_turns_unless_turns_go_by_requests() -> None:
     orders = []
     for options in ({}, {"fairness": "round_robin"}):
-        rig = busy_rig(output_weight=0.0, **options)
+        rig = Rig.busy(output_weight=0.0, **options)
         for number in range(1, 4):
             rig.wait(f"a{number}", prompt_tokens=400)
             rig.wait(f"b{number}", prompt_tokens=100)
@@ -51,7 +43,7 @@ def test_who_sends_long_prompts_gets_fewer_turns_unless_turns_go_by_requests() -
 
 
 def test_high_runs_before_normal_before_low_whatever_came_first() -> None:
-    rig = busy_rig()
+    rig = Rig.busy()
     for name, priority in (
         ("l", "low"),
         ("n1", "normal"),
@@ -64,7 +56,7 @@ def test_high_runs_before_normal_before_low_whatever_came_first() -> None:
 
 
 def test_one_more_level_is_one_more_name() -> None:
-    rig = busy_rig(priorities=("urgent", "high", "normal", "low"))
+    rig = Rig.busy(priorities=("urgent", "high", "normal", "low"))
     for name in ("low", "normal", "high", "urgent"):
         rig.wait(name, priority=name, user="u")
     assert rig.run_dry("z") == ["urgent", "high", "normal", "low"]
@@ -93,7 +85,7 @@ def test_a_key_may_cap_the_priority_but_never_raise_it() -> None:
 
 
 def test_n_are_accepted_and_the_next_is_rejected() -> None:
-    rig = busy_rig(max_size=3)
+    rig = Rig.busy(max_size=3)
     for name in ("a", "b", "c"):
         rig.wait(name)
     refused = rig.refuse("d")
@@ -132,25 +124,9 @@ def test_the_bound_is_exact_under_any_interleaving(size: int, slots: int, moves:
         assert (picture.waiting, picture.running) == (len(waiting), len(running))
 
 
-def test_the_depth_is_exact_after_mixed_operations() -> None:
-    rig = busy_rig(wait_s_max=10.0)
-    for name in ("a", "b", "c", "d"):
-        rig.wait(name, priority="high" if name == "d" else "normal", size_bytes=10)
-    rig.cancel("b")
-    rig.finish("z", after_s=1.0)
-    rig.come_back("d", exclude=False)
-    rig.cancel("nobody")
-    picture = rig.look()
-    assert (picture.waiting, picture.running) == (2, 1)
-    assert picture.by_priority == {"high": 0, "normal": 2, "low": 0}
-    assert picture.waiting_bytes == 20
-    rig.tick(at_s=11.0)
-    assert rig.look().waiting == 0
-
-
 @pytest.mark.parametrize("options", [{"max_size": 0}, {"enabled": False}])
 def test_a_queue_that_is_off_is_not_full(options: dict[str, object]) -> None:
-    rig = busy_rig(**options)
+    rig = Rig.busy(**options)
     assert rig.refuse("a").code == "queue_disabled"
     assert rig.finish("z") == []
     assert rig.start("b").node == "n"
@@ -160,7 +136,7 @@ def test_a_queue_that_is_off_is_not_full(options: dict[str, object]) -> None:
 
 
 def test_three_ahead_at_ten_seconds_each_are_an_estimate_of_thirty() -> None:
-    rig = busy_rig()
+    rig = Rig.busy()
     rig.finish("z", after_s=10.0)
     rig.start("y")
     for name in ("a", "b", "c"):
@@ -170,7 +146,7 @@ def test_three_ahead_at_ten_seconds_each_are_an_estimate_of_thirty() -> None:
 
 
 def test_an_expired_entry_is_answered_with_a_code_and_when_to_try_again() -> None:
-    rig = busy_rig(wait_s_max=5.0)
+    rig = Rig.busy(wait_s_max=5.0)
     rig.finish("z", after_s=10.0)
     rig.start("y")
     rig.wait("a")
@@ -184,7 +160,7 @@ def test_an_expired_entry_is_answered_with_a_code_and_when_to_try_again() -> Non
 
 
 def test_a_limit_of_zero_expires_at_once() -> None:
-    rig = busy_rig(wait_s_max=0.0)
+    rig = Rig.busy(wait_s_max=0.0)
     actions = rig.give_arrival("a")
     told = Rig.only(Expire, actions)
     assert (told.id, told.code, told.waited_s) == ("a", "queue_timeout", 0.0)
@@ -199,7 +175,7 @@ def test_a_caller_who_will_not_wait_runs_now_or_is_refused() -> None:
 
 
 def test_a_long_run_after_a_short_wait_is_not_cut() -> None:
-    rig = busy_rig(wait_s_max=5.0)
+    rig = Rig.busy(wait_s_max=5.0)
     rig.wait("a")
     rig.finish("z", after_s=4.0)
     assert rig.tick(at_s=1000.0) == []
@@ -207,7 +183,7 @@ def test_a_long_run_after_a_short_wait_is_not_cut() -> None:
 
 
 def test_a_requeue_keeps_its_place_and_its_age() -> None:
-    rig = busy_rig()
+    rig = Rig.busy()
     for name in ("a1", "b1", "b2"):
         rig.wait(name)
     assert rig.finish("z", after_s=3.0) == ["a1"]
@@ -221,7 +197,7 @@ def test_a_requeue_keeps_its_place_and_its_age() -> None:
 
 
 def test_shutdown_answers_everyone_and_refuses_newcomers() -> None:
-    rig = busy_rig()
+    rig = Rig.busy()
     rig.wait("a")
     rig.wait("b")
     rig.wait("c", priority="low")
@@ -236,7 +212,7 @@ def test_shutdown_answers_everyone_and_refuses_newcomers() -> None:
 
 
 def test_a_stream_is_not_queued_where_the_operator_says_so() -> None:
-    rig = busy_rig(queue_streams=False)
+    rig = Rig.busy(queue_streams=False)
     assert rig.refuse("a", stream=True).code == "stream_not_queued"
     rig.wait("b")
     rig.finish("z")
@@ -259,7 +235,7 @@ def test_a_head_whose_model_has_no_free_node_blocks_nobody() -> None:
 
 
 def test_an_unknown_model_is_refused_at_once_even_when_the_queue_is_full() -> None:
-    rig = busy_rig(max_size=1)
+    rig = Rig.busy(max_size=1)
     rig.wait("a")
     assert rig.refuse("b", "unheard-of").code == "model_not_found"
     assert rig.refuse("c", family="ollama").code == "route_not_supported"
@@ -278,7 +254,7 @@ def test_a_node_that_is_loading_is_never_selected() -> None:
 
 
 def test_all_nodes_offline_refuses_newcomers_while_those_in_line_wait_on() -> None:
-    rig = busy_rig(wait_s_max=5.0)
+    rig = Rig.busy(wait_s_max=5.0)
     rig.wait("a")
     rig.node(state="offline", away_s=60.0)
     rig.finish("z")
@@ -301,7 +277,7 @@ def test_a_lowered_slot_count_drains_and_kills_nothing() -> None:
 
 
 def test_one_cancelled_in_the_instant_of_the_grant_passes_the_slot_on() -> None:
-    rig = busy_rig()
+    rig = Rig.busy()
     for name in ("a", "b"):
         rig.wait(name)
     assert rig.finish("z") == ["a"]

@@ -33,13 +33,6 @@ def test_nobody_wanting_the_model_in_memory_swaps_at_once() -> None:
     assert rig.start("a").node == "n"
 
 
-def test_a_model_that_is_cold_everywhere_is_loaded_where_there_is_room() -> None:
-    rig = swap_rig(slots=2)
-    rig.node("empty", 1, "m", "cold", loaded=(), load_s=LOAD_S)
-    rig.start("z")
-    assert rig.start("c", "cold").node == "empty"
-
-
 # -- share, and when a cold queue is due
 
 

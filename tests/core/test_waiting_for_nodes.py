@@ -154,9 +154,7 @@ def test_a_model_that_loads_is_waited_for_as_long_as_one_may() -> None:
 
 
 def test_the_wait_for_a_load_is_estimated_from_earlier_ones() -> None:
-    rig = Rig()
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy()
     rig.finish("z", after_s=4.0)
     rig.node(state="loading", ready_in_s=8.0)
     first, second = rig.wait("a"), rig.wait("b")
@@ -176,9 +174,7 @@ def test_nobody_is_refused_for_the_estimate_of_a_load() -> None:
 
 
 def test_a_load_teaches_nothing_about_service_times() -> None:
-    rig = Rig()
-    rig.node()
-    rig.start("z")
+    rig = Rig.busy()
     rig.finish("z", after_s=4.0)
     rig.start("y")
     before = rig.wait("x").p50_s
