@@ -29,7 +29,7 @@ from forebay.core.dispatch import fill_open
 from forebay.core.gates import may_be_held
 from forebay.core.nodes import would_open
 from forebay.core.placement import GAIN_S, Start, choose, usable
-from forebay.core.rates import LAST, charge_claim, is_full, owed_up_to
+from forebay.core.rates import charge_claim, is_full, owed_up_to
 from forebay.core.records import NOWHERE, Claim
 from forebay.errors import InvariantBroken
 
@@ -175,7 +175,7 @@ def _is_settled_by_key(book: Book, arrival: Arrived, lane: Lane) -> bool:
     if claim is None:
         return False
     in_line = (lane.queues[rank], claim.gated) in claim.rate.lines
-    if not in_line and book.rates.may_start(claim, (rank, LAST), book.now_s):
+    if not in_line and book.rates.may_start(claim, (rank, book.seq + 1), book.now_s):
         return False
     _wait_or_refuse(book, arrival, lane)
     return True

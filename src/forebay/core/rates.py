@@ -56,8 +56,6 @@ if TYPE_CHECKING:
     from forebay.core.timers import TimerQueue
 
 DAY_S: Final = 86_400.0
-LAST: Final = 1 << 62
-"""The place of a newcomer: behind all."""
 WAKE_S_MIN: Final = 0.001
 """A wake-up is never now, whatever the rounding: nothing may be due for ever in one step."""
 

@@ -9,16 +9,14 @@ sweeping nor asking for the next deadline can be told from outside. The shell ar
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from forebay.core.records import NEVER_S, Entry, Node
+from forebay.core.records import NEVER_S, SWEEP_SLACK, Entry, Node
 
 if TYPE_CHECKING:
     from forebay.core.records import KeyRate
 
     Target: TypeAlias = Entry | Node | KeyRate
-
-SWEEP_SLACK: Final = 256
 
 
 class TimerQueue:
