@@ -3,18 +3,19 @@
 Service times are fixed, so that only the order of dispatches decides who gets what.
 """
 
-from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count, cycle
-from typing import Any, Protocol
+from itertools import cycle
+from typing import TYPE_CHECKING, Any
 
 from forebay.core import Scheduler
-from forebay.core.actions import Action, Route
-from forebay.core.events import Arrived, Event, Finished, NodeChanged, Returned, Ticked
+from forebay.core.events import Arrived, Finished, NodeChanged, Returned
 from forebay.core.options import Options
-from forebay.testing import FakeClock
+from forebay.testing.simulation.engine import Decider, Engine, SentRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def roomy(**more: Any) -> Options:
@@ -27,14 +28,6 @@ FAILS_AFTER_S = 0.01
 ROUND_ROBIN = roomy()
 FIFO = roomy(fairness="fifo")
 TOKENS = roomy(fairness="tokens")
-
-
-class Decider(Protocol):
-    """The scheduler, or a double that is unfair on purpose."""
-
-    def handle(self, event: Event, now_s: float) -> Sequence[Action]: ...
-
-    def next_deadline_s(self) -> float | None: ...
 
 
 @dataclass(frozen=True)
@@ -141,100 +134,85 @@ def play(load: Load, scheduler: Decider | None = None) -> Log:
 
 
 class _Player:
+    """Sends what the parties want, and serves it on every station."""
+
     def __init__(self, load: Load, scheduler: Decider) -> None:
         self._load = load
-        self._scheduler = scheduler
-        self._clock = FakeClock()
-        self._numbers = count()
-        self._inbox: deque[Event] = deque()
-        self._draining = False
-        self._tick_s: float | None = None
+        self._engine = Engine(scheduler)
         self._waiting: dict[str, tuple[Party, str, float]] = {}
         self._backlog: Counter[tuple[Party, str]] = Counter()  # how many wait, by party and model
         self._models: dict[Party, Iterator[str]] = {}
-        self._stations = {station.name: station for station in load.stations}
         self._log = Log(load)
 
     def play(self) -> Log:
         for station in self._load.stations:
-            self._post(NodeChanged(station.name, station.slots, station.models))
+            self._engine.nodes[station.name] = _Server(station, self)
+            self._engine.post(NodeChanged(station.name, station.slots, station.models))
         for party in self._load.parties:
             self._models[party] = cycle(party.models)
             at_s = party.times or (party.start_s,) * party.backlog
             for moment_s in at_s:
-                self._clock.call_at(moment_s, partial(self._send, party))
-        self._clock.advance(self._load.duration_s)
+                self._engine.after(moment_s, partial(self._send, party))
+        self._engine.clock.advance(self._load.duration_s)
         return self._log
 
     def _send(self, party: Party) -> None:
-        request_id = f"{party.user}-{next(self._numbers)}"
-        model, now_s = next(self._models[party]), self._clock.monotonic_s()
+        request_id = f"{party.user}-{next(self._engine.numbers)}"
+        model, now_s = next(self._models[party]), self._engine.now_s()
         self._waiting[request_id] = (party, model, now_s)
         self._backlog[party, model] += 1
         self._log.offered.append((now_s, self._load.name(party), self._load.cost(party)))
-        self._post(
-            Arrived(
-                id=request_id,
-                model=model,
-                user=party.user,
-                priority=party.priority,
-                weight=party.weight,
-                prompt_tokens=party.prompt_tokens,
-                output_limit=party.output_limit,
-                conversation=party.conversation,
-            )
+        arrived = Arrived(
+            id=request_id,
+            model=model,
+            user=party.user,
+            priority=party.priority,
+            weight=party.weight,
+            prompt_tokens=party.prompt_tokens,
+            output_limit=party.output_limit,
+            conversation=party.conversation,
         )
+        self._engine.send(SentRequest(arrived))
 
-    def _post(self, event: Event) -> None:
-        self._inbox.append(event)
-        if self._draining:
-            return
-        self._draining = True
-        while self._inbox:
-            for action in self._scheduler.handle(self._inbox.popleft(), self._clock.monotonic_s()):
-                if isinstance(action, Route):
-                    self._start(action)
-        self._draining = False
-        due_s = self._scheduler.next_deadline_s()
-        if due_s is not None and due_s <= self._load.duration_s and due_s != self._tick_s:
-            self._tick_s = due_s
-            self._clock.call_at(due_s, self._tick)
-
-    def _tick(self) -> None:
-        self._tick_s = None
-        self._post(Ticked())
-
-    def _start(self, action: Route) -> None:
-        station, now_s = self._stations[action.node], self._clock.monotonic_s()
+    def start(self, station: Station, request_id: str, attempt: int) -> None:
+        engine, now_s = self._engine, self._engine.now_s()
         backlogged = frozenset(
             (self._load.name(party), party.priority)
             for (party, model), waiting in self._backlog.items()
             if waiting and model in station.models
         )
-        party, model, sent_s = self._waiting[action.id]
-        if action.attempt <= party.returns:
-            self._clock.call_at(
-                now_s + FAILS_AFTER_S, lambda: self._post(Returned(action.id, exclude=False))
-            )
+        party, model, sent_s = self._waiting[request_id]
+        if attempt <= party.returns:
+            engine.after(FAILS_AFTER_S, lambda: engine.post(Returned(request_id, exclude=False)))
             return
-        del self._waiting[action.id]
+        del self._waiting[request_id]
         self._backlog[party, model] -= 1
-        cost = self._load.cost(party)
         self._log.dispatches.append(
             Dispatch(
                 now_s,
                 self._load.name(party),
                 party.priority,
-                action.node,
+                station.name,
                 now_s - sent_s,
-                cost,
+                self._load.cost(party),
                 backlogged,
             )
         )
-        end_s = now_s + party.service_s * station.slowness
-        self._clock.call_at(end_s, lambda: self._finish(action.id, party))
+        end = Finished(request_id, True, party.prompt_tokens, party.output_tokens)
+        engine.after(party.service_s * station.slowness, lambda: engine.post(end))
         if party.backlog:
-            self._clock.call_at(now_s, lambda: self._send(party))
+            engine.after(0.0, lambda: self._send(party))
 
-    def _finish(self, request_id: str, party: Party) -> None:
-        self._post(Finished(request_id, True, party.prompt_tokens, party.output_tokens))
+
+@dataclass(frozen=True)
+class _Server:
+    """One station, as the engine knows it."""
+
+    station: Station
+    player: _Player
+
+    def start(self, sent: SentRequest, attempt: int) -> None:
+        self.player.start(self.station, sent.arrived.id, attempt)
+
+    def stop(self, request_id: str) -> None:
+        raise AssertionError("nobody leaves")

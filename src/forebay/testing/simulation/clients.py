@@ -44,7 +44,7 @@ class SimulatedClient:
         arrivals = self.plan.arrivals
         if isinstance(arrivals, Backlog):
             for _ in range(arrivals.depth):
-                self._engine.clock.call_at(arrivals.start_s, self._send)
+                self._engine.after(0.0, self._send)
         else:
             self._times = arrivals.times(self._random)
             self._plan_next()

@@ -89,10 +89,9 @@ class Poisson:
     """Independent arrivals at a steady rate."""
 
     rate_per_s: float
-    start_s: float = 0.0
 
     def times(self, random: Random) -> Iterator[float]:
-        at_s = self.start_s
+        at_s = 0.0
         while True:
             at_s += random.expovariate(self.rate_per_s)
             yield at_s
@@ -104,10 +103,9 @@ class Bursts:
 
     size: int
     every_s: Distribution
-    start_s: float = 0.0
 
     def times(self, random: Random) -> Iterator[float]:
-        at_s = self.start_s
+        at_s = 0.0
         while True:
             for _ in range(self.size):
                 yield at_s
@@ -130,7 +128,6 @@ class Backlog:
 
     depth: int
     think_s: Distribution = field(default=Always(0.0))
-    start_s: float = 0.0
 
 
 Arrivals: TypeAlias = Poisson | Bursts | Times | Backlog
