@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.cli.serve.server import _on_signals
+from forebay.cli.serve.server import _obey
 from forebay.settings import load_settings
 
 from .conftest import ADMIN, EVENT, FIRST, SECOND, bearer, key
@@ -38,7 +38,7 @@ async def signals_as_they_were() -> AsyncIterator[None]:
 async def stop_on_signal(rig: FaultRig) -> None:
     """Do what `forebay serve` does: wait for a signal, then stop."""
     stop = asyncio.Event()
-    _on_signals(rig.gateway, stop)
+    _obey(rig.gateway, stop)
     await stop.wait()
     await rig.gateway.stop()
 
@@ -186,7 +186,7 @@ async def test_fault_68_a_bad_settings_file_changes_nothing_and_is_loud(
     file.write_text(good)
     rig.read_settings = lambda: load_settings(file, environ={})  # type: ignore[method-assign]
     await rig.start()
-    _on_signals(rig.gateway, asyncio.Event())
+    _obey(rig.gateway, asyncio.Event())
     waiting_before = (await rig.queue())["max_size"]
     bad = BAD_FILES[mistake]
     file.write_text(bad if "[server]" in bad else good + bad)

@@ -1,12 +1,13 @@
-"""The event loop that servers run on."""
+"""The event loop that servers run on, and the signals that end them."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import signal
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable
 
 
@@ -17,3 +18,16 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
         return uvloop.new_event_loop
     return None
+
+
+def on_stop_signals(stop: Callable[[bool], None]) -> None:
+    """Call `stop` at every SIGTERM and SIGINT: with False at the first, then with True: at once."""
+    received = 0
+
+    def count() -> None:
+        nonlocal received
+        received += 1
+        stop(received > 1)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, count)

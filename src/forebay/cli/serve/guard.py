@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 from typing import TYPE_CHECKING
 
 from forebay.cli.invocation import bracketed
 from forebay.cli.output.console import counted, say
-from forebay.cli.serve.event_loop import loop_factory
+from forebay.cli.serve.event_loop import loop_factory, on_stop_signals
 from forebay.gateway.logs import set_up_logging
 from forebay.guard.guard import Guard
 from forebay.settings.addresses import is_loopback_name
@@ -31,13 +30,12 @@ async def _guard(options: GuardOptions) -> None:
     guard = Guard(options)
     stop = asyncio.Event()
 
-    def stop_or_hurry() -> None:
-        if stop.is_set():
+    def stop_or_hurry(at_once: bool) -> None:
+        if at_once:
             guard.hurry()
         stop.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop_or_hurry)
+    on_stop_signals(stop_or_hurry)
     try:
         await guard.start()
         _greet(guard)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from forebay.guard.guard import GuardOptions
-    from forebay.settings import SettingsError
+    from forebay.settings import NodeSettings
 
 
 Slots = Annotated[
@@ -88,7 +88,8 @@ def node(  # noqa: PLR0913 - Typer reads the options from the signature
             shutdown_s=shutdown_seconds,
         )
     except SettingsError as error:
-        _fail_for(error)
+        problem = error.problems[0]
+        fail(f"{problem.key}: {problem.wrong}; {problem.instead}.", code=USAGE)
     _run(_checked(options))
 
 
@@ -109,25 +110,23 @@ def _model_slots(url: str, given: Iterable[str]) -> Mapping[str, int]:
 
 def _root(option: str, url: str) -> str:
     """Return a URL in its plain form, or end the command with what is wrong with it."""
+    return _parsed(option, url, url=url).url
+
+
+def _parsed(option: str, given: str, **node: str) -> NodeSettings:
+    """Return a node, or end the command with what is wrong with an option."""
     from forebay.settings import SettingsError, parse_node
 
     try:
-        return parse_node({"url": url}).url
+        return parse_node(node)
     except SettingsError as error:
         problem = error.problems[0]
-        fail(f"{option} {url}: it {problem.wrong}; {problem.instead}.", code=USAGE)
-
-
-def _fail_for(error: SettingsError) -> NoReturn:
-    problem = error.problems[0]
-    fail(f"{problem.key}: {problem.wrong}; {problem.instead}.", code=USAGE)
+        fail(f"{option} {given}: it {problem.wrong}; {problem.instead}.", code=USAGE)
 
 
 def _checked(options: GuardOptions) -> GuardOptions:
     """Return the options with an address that the gateways can use; ends the command if none is."""
     from msgspec.structs import replace
-
-    from forebay.settings import SettingsError, parse_node
 
     if options.gateways and not options.token:
         fail(
@@ -136,11 +135,7 @@ def _checked(options: GuardOptions) -> GuardOptions:
             code=USAGE,
         )
     if options.name:
-        try:
-            parse_node({"url": options.backend, "name": options.name})
-        except SettingsError as error:
-            problem = error.problems[0]
-            fail(f"--name {options.name}: it {problem.wrong}; {problem.instead}.", code=USAGE)
+        _parsed("--name", options.name, url=options.backend, name=options.name)
     if options.advertise or not options.gateways:
         return options
     return replace(options, advertise=_advertised(options.host, options.port, options.gateways))

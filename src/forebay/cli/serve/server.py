@@ -19,7 +19,7 @@ from forebay.build import describe_build
 from forebay.cli.invocation import local_url, with_url
 from forebay.cli.output.console import counted, say
 from forebay.cli.output.text import printable
-from forebay.cli.serve.event_loop import loop_factory
+from forebay.cli.serve.event_loop import loop_factory, on_stop_signals
 from forebay.clock import LoopClock
 from forebay.errors import BackendFailed, InvariantBroken
 from forebay.gateway.default_node import OWN_NAMES, DefaultNodes, find_default_nodes
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
 
     from forebay.cli.serve.arguments import ServeArguments
-    from forebay.coordination.workers.parent_link import ParentLink
     from forebay.gateway.workers.seat import Seat
     from forebay.nodes.backend import Backend
     from forebay.settings import Settings
@@ -110,10 +109,7 @@ async def serve_until_stopped(
         seat=seat,
     )
     stop = asyncio.Event()
-    if seat is None:
-        _on_signals(gateway, stop)
-    else:
-        _on_orders(gateway, stop, seat.link)
+    _obey(gateway, stop)
     faults: list[str] = []
     if arguments.self_check:
         _check(gateway, stop, faults)
@@ -231,32 +227,25 @@ async def _unless_stopped(work: Coroutine[Any, Any, T], stop: asyncio.Event) -> 
     return working.result()
 
 
-def _on_signals(gateway: Gateway, stop: asyncio.Event) -> None:
-    """The first SIGTERM or SIGINT drains, the second stops at once; SIGHUP reloads."""
-    loop = asyncio.get_running_loop()
+def _obey(gateway: Gateway, stop: asyncio.Event) -> None:
+    """Stop and reload by signals: the first SIGTERM or SIGINT drains, the second stops at once.
 
-    def stop_or_hurry() -> None:
-        if stop.is_set():
-            gateway.hurry()
-        stop.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop_or_hurry)
-    loop.add_signal_handler(signal.SIGHUP, gateway.parts.reload)
-
-
-def _on_orders(gateway: Gateway, stop: asyncio.Event, link: ParentLink) -> None:
-    """Do what the parent says: it has the signals. A worker that cannot lead ends."""
+    A worker does what its parent says, which has the signals; one that cannot lead ends.
+    """
 
     def stop_or_hurry(at_once: bool) -> None:
         if at_once:
             gateway.hurry()
         stop.set()
 
-    link.obey(stop_or_hurry)
-    link.on_reload = gateway.parts.reload
-    assert gateway.role is not None
-    gateway.role.on_failure = lambda _: stop_or_hurry(at_once=True)
+    seat, reload = gateway.parts.seat, gateway.parts.reload
+    if seat is None or gateway.role is None:
+        on_stop_signals(stop_or_hurry)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+    else:
+        seat.link.obey(stop_or_hurry)
+        seat.link.on_reload = reload
+        gateway.role.on_failure = lambda _: stop_or_hurry(True)
 
 
 def _greet(gateway: Gateway, defaults: DefaultNodes | None) -> None:

@@ -1,12 +1,12 @@
 """`forebay sim-node`: run the simulated node."""
 
 import asyncio
-import signal
 from typing import Annotated
 
 import typer
 
 from forebay.cli.output.console import counted, fail, tell
+from forebay.cli.serve.event_loop import on_stop_signals
 from forebay.cli.serve.start_failures import explain_listen_error
 from forebay.nodes.sim.engine import SimOptions
 from forebay.nodes.sim.sim_node import SimNode
@@ -61,8 +61,7 @@ def sim_node(  # noqa: PLR0913 - Typer reads the options from the signature
 async def _serve(node: SimNode) -> None:
     """Serve until told to stop (Ctrl-C, SIGTERM)."""
     stopping = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    on_stop_signals(lambda _: stopping.set())
     await node.start()
     names = ", ".join(node.engine.sizes_gb)
     slots = counted(node.engine.options.slots, "slot")

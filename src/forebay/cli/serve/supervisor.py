@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay.cli.exits import DONE
+from forebay.cli.serve.event_loop import on_stop_signals
 from forebay.clock import LoopClock
 from forebay.coordination.workers.group import WorkerGroup
 from forebay.coordination.workers.messages import Accept, Ready, Reload, Stop
@@ -156,16 +157,11 @@ class Supervisor:
     def _take_signals(self) -> None:
         """The first SIGTERM or SIGINT drains, the second stops at once; SIGHUP reloads."""
         loop = asyncio.get_running_loop()
-
-        def stop_or_hurry() -> None:
-            self._stop(at_once=self._stopping.is_set())
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop_or_hurry)
+        on_stop_signals(self._stop)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
 
-    def _stop(self, *, at_once: bool) -> None:
+    def _stop(self, at_once: bool) -> None:
         self._stopping.set()
         self._group.end_elections()
         for worker in self._workers.values():
@@ -249,7 +245,7 @@ class Supervisor:
         if status <= 0 or (self._first_is_ready.is_set() and not self._is_fatal):
             return False
         self._status = status
-        self._stop(at_once=True)
+        self._stop(True)
         return True
 
     # -- those that do not end, or do not live
