@@ -58,26 +58,6 @@ def test_a_fallback_is_the_leaders_choice() -> None:
     assert ours.start(Arrived("b", "llama", fallbacks=("other",)), 0.0) is not None
 
 
-def test_idle_slots_go_back_at_once_and_busy_ones_when_they_end() -> None:
-    ours = borrowing(3)
-    ours.start(Arrived("a", "llama"), 0.0)
-    ours.start(Arrived("b", "llama"), 0.0)
-    assert ours.recall("gpu", 0, 1.0) == 1
-    assert ours.start(Arrived("c", "llama"), 1.0) is None
-    assert ours.end("a", "gpu", 2.0) == 1
-    assert ours.start(Arrived("d", "llama"), 2.0) is None
-    assert ours.end("b", "gpu", 3.0) == 1
-    assert (ours.slots, ours.idle, ours.nodes) == (0, 0, [])
-
-
-def test_a_recall_may_leave_some() -> None:
-    ours = borrowing(4)
-    ours.start(Arrived("a", "llama"), 0.0)
-    assert ours.recall("gpu", 2, 1.0) == 2
-    assert (ours.slots, ours.idle) == (2, 1)
-    assert ours.end("a", "gpu", 1.0) == 0
-
-
 def test_a_node_that_rests_is_left_alone() -> None:
     ours = borrowing()
     ours.rest(NodeRested("gpu", 2.0), 0.0)

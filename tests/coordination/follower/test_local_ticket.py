@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay.coordination.follower.local_ticket import LocalTicket, announce_all
+from forebay.coordination.follower.local_ticket import LocalTicket
 from forebay.core import Arrived, Resumed, Route, Wait
 
 ARRIVAL = Arrived("x", "llama", fallbacks=("qwen",))
@@ -36,15 +36,3 @@ def test_what_comes_back_keeps_its_place_off_the_nodes_that_failed_it() -> None:
     assert ticket.announcement(3.0) == Resumed(
         ARRIVAL, seq=7, waited_s=2.0, attempt=1, excluded=("gpu1",)
     )
-
-
-def test_what_runs_is_announced_first() -> None:
-    waiting, asked, running = (LocalTicket(Arrived(name, "llama"), 0.0) for name in "abc")
-    waiting.wait(Wait("a", "busy", 1, seq=1))
-    running.run(Route("c", "gpu"), 0.0)
-    told = announce_all([waiting, asked, running], 1.0)
-    assert [one.arrival.id if isinstance(one, Resumed) else one.id for one in told] == [
-        "c",
-        "a",
-        "b",
-    ]

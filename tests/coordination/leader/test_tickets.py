@@ -6,7 +6,6 @@ from forebay.coordination.leader.tickets import (
     FleetTicket,
     FleetTickets,
     Member,
-    able,
     goes_by_node,
 )
 from forebay.coordination.protocol.messages import About
@@ -24,17 +23,6 @@ def added(tickets: FleetTickets, owner: Member, arrival: Arrived) -> FleetTicket
     made = tickets.add(owner, arrival)
     assert made is not None
     return made
-
-
-def test_two_replicas_may_have_requests_of_the_same_id() -> None:
-    tickets, a, b = FleetTickets(), member("a-1"), member("b-1")
-    first = added(tickets, a, Arrived("a-1.1", "llama", request_id="x"))
-    second = added(tickets, b, Arrived("b-1.1", "llama", request_id="x"))
-    assert tickets.owner_of("x") == "a"
-    tickets.remove(first)
-    assert tickets.owner_of("x") == "b"
-    tickets.remove(second)
-    assert tickets.owner_of("x") == ""
 
 
 def test_what_a_replica_says_twice_is_heard_once() -> None:
@@ -56,31 +44,6 @@ def test_a_node_is_wanted_while_someone_waits_who_could_use_it() -> None:
     assert tickets.busy("gpu") == 1
     tickets.remove(ticket)
     assert tickets.busy("gpu") == 0
-
-
-def test_a_ticket_that_waits_wants_nothing_any_more_when_it_is_closed() -> None:
-    tickets, a = FleetTickets(), member("a-1")
-    ticket = added(tickets, a, Arrived("x", "llama"))
-    tickets.wait(ticket, waits=True)
-    tickets.remove(ticket)
-    assert not tickets.is_wanted(GPU)
-
-
-def test_leaving_a_node_twice_counts_once() -> None:
-    tickets, a = FleetTickets(), member("a-1")
-    first, second = (added(tickets, a, Arrived(name, "llama")) for name in "xy")
-    tickets.run(first, "gpu")
-    tickets.run(second, "gpu", lent=True)
-    tickets.leave(first)
-    tickets.leave(first)
-    assert tickets.busy("gpu") == 1
-
-
-def test_able_nodes_serve_the_family_and_one_of_the_models() -> None:
-    assert able(Arrived("x", "llama"), (GPU, OTHER)) == ["gpu"]
-    assert able(Arrived("y", "qwen"), (GPU, OTHER)) == []
-    fallback = Arrived("z", "qwen", "ollama", fallbacks=("llama",))
-    assert able(fallback, (GPU, OTHER)) == ["other"]
 
 
 def test_a_session_goes_by_node_where_several_could_serve_it_and_a_cached_prompt_always() -> None:
