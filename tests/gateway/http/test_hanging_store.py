@@ -1,17 +1,20 @@
-"""A database that hangs: it closes no connection, refuses nothing, and does not answer."""
+"""A database that hangs, or is locked: it refuses nothing, and does not answer."""
 
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import create_engine, text
 
 from forebay.gateway.http import store_timeout as store_answers
 from forebay.gateway.jobs import engine
 
 from ..conftest import OK
-from ..jobs.job_steps import chat, post, submit, until
+from ..jobs.job_steps import chat, job, post, submit, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,3 +105,47 @@ async def test_the_end_does_not_wait_for_an_answer_that_only_the_database_could_
     assert not waits.done()
     answers.set()
     await waits
+
+
+async def fill(rig: Rig, node: Any, **settings: Any) -> list[int]:
+    """Start with jobs that run and some that are queued."""
+    await rig.start(node, **settings)
+    return [await submit(rig, chat(n)) for n in range(4)]
+
+
+async def test_a_locked_database_does_not_hold_up_live_requests(rig: Rig, tmp_path: Any) -> None:
+    node = await rig.node(slots=2)
+    ids = await fill(rig, node)
+    running = [await node.next_call() for _ in range(2)]
+    other = sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    node.automatic = lambda call: call.answer(OK)
+    for call in running:
+        await call.answer(OK)
+    for _ in range(6):  # while the lock lasts
+        client = await rig.ask()
+        assert (await client.reply()).status == 200
+    other.execute("ROLLBACK")
+    other.close()
+    async with asyncio.timeout(LIMIT_S):
+        for job_id in ids:
+            while (await job(rig, job_id))["status"] != "completed":
+                rig.clock.advance(1.0)
+
+
+async def test_a_locked_table_does_not_hold_up_live_requests_either(
+    rig: Rig, postgres_url: str
+) -> None:
+    node = await rig.node(slots=2)
+    await fill(rig, node, jobs={"database": postgres_url})
+    running = [await node.next_call() for _ in range(2)]
+    engine = create_engine(postgres_url.replace("postgresql://", "postgresql+psycopg://", 1))
+    node.automatic = lambda call: call.answer(OK)
+    with engine.connect() as connection:
+        connection.execute(text("LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE"))
+        for call in running:
+            await call.answer(OK)
+        for _ in range(6):
+            client = await rig.ask()
+            assert (await client.reply()).status == 200
+    engine.dispose()

@@ -376,3 +376,18 @@ async def test_a_store_too_slow_for_a_slot_costs_no_job_and_no_attempt(
     await (await node.next_call()).answer(OK)
     assert (await until(rig, second, "completed"))["attempt"] == 1
     assert "pausing job dispatch for 0.01 s: the store is slow" in caplog.text
+
+
+async def test_a_bug_of_ours_fails_the_job_and_gives_the_slot_back(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    with monkeypatch.context() as patched:
+        patched.setattr("forebay.jobs.idle.request.make_call", lambda *_: 1 / 0)
+        job_id = await submit(rig, chat(1))
+        failed = await until(rig, job_id, "failed")
+    assert failed["error_code"] == "internal_error"
+    following = await submit(rig, chat(2))
+    await (await node.next_call()).answer(OK)
+    await until(rig, following, "completed")

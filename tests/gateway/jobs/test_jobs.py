@@ -288,3 +288,30 @@ async def test_aliases_and_fallbacks_hold_for_jobs_too(rig: Rig) -> None:
     assert call.json["model"] == "spare"
     await call.answer(OK)
     await until(rig, second, "completed")
+
+
+async def test_a_refused_job_keeps_no_large_params_and_is_not_tried_again(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node, jobs={"max_queue_depth": 1})
+    await submit(rig, chat(0))
+    running = await node.next_call()
+    await submit(rig, chat(1))
+    large = chat(2)
+    large["params"]["messages"][0]["content"] = "x" * 100_000
+    for body, kept in ((large, None), (chat(3), chat(3)["params"])):
+        reply = await post(rig, body)
+        assert reply.status == 429
+        assert (await job(rig, reply.json["error"]["id"]))["params"] == kept
+    refused = (await post(rig, large)).json["error"]["id"]
+    await running.answer(OK)
+    await (await node.next_call()).answer(OK)
+    retried = await rig.get(f"/jobs/{refused}/retry", method="POST")
+    assert (retried.status, retried.json["error"]["code"]) == (409, "conflict")
+    assert "submit it again" in retried.json["error"]["message"]
+
+
+@pytest.mark.parametrize("given", ["%00", "x" * 300, ""])
+async def test_an_odd_type_to_list_is_refused(rig: Rig, given: str) -> None:
+    await rig.start(await rig.node())
+    reply = await rig.get(f"/jobs?type={given}")
+    assert (reply.status, reply.json["error"]["param"]) == (400, "type")

@@ -87,23 +87,6 @@ async def test_a_running_handler_is_cancelled_and_its_memory_is_free(rig: Rig, m
     assert (await job(rig, job_id))["status"] == "cancelled"
 
 
-async def test_types_without_a_model_run_as_many_at_once_as_their_workers(
-    rig: Rig, module: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    limits = {"bypass_workers": 1, "max_queue_depth": 1}
-    await rig.start(await rig.node(), jobs={"modules": [module], **limits})
-    first = await submit(rig, {"type": "sync", "params": {"n": 1}})
-    await until(rig, first, "running")
-    second = await submit(rig, {"type": "sync", "params": {"n": 2}})
-    refused = await post(rig, {"type": "sync", "params": {"n": 3}})
-    assert (refused.status, refused.json["error"]["code"]) == (429, "job_queue_full")
-    assert "the queue of task type 'sync' is full (1)" in caplog.text
-    assert (await job(rig, second))["status"] == "queued"
-    sys.modules[module].go_on.set()
-    for job_id in (first, second):
-        await until(rig, job_id, "completed")
-
-
 async def test_an_unknown_type_is_refused_with_the_nearest_one(rig: Rig, module: str) -> None:
     await rig.start(await rig.node(), jobs={"modules": [module]})
     reply = await post(rig, {"type": "shuot", "params": {}})

@@ -145,3 +145,21 @@ async def test_nobody_is_told_unless_the_operator_says_whom(rig: Rig) -> None:
     await (await node.next_call()).answer(OK)
     await until(rig, job_id, "completed")
     assert await count(rig, jobs.c.webhook_due.is_not(None)) == 0
+
+
+async def test_a_retry_during_a_delivery_is_told_of_too(rig: Rig) -> None:
+    node, hook = await rig.node(), await rig.node()
+    await rig.start(node, jobs={"webhook_url": hook.url})
+    job_id = await submit(rig)
+    call = await node.next_call()
+    assert (await rig.get(f"/jobs/{job_id}", method="DELETE")).status == 200
+    await call.gone()
+    told = await hook.next_call()
+    assert told.json["type"] == "job.cancelled"
+    assert (await rig.get(f"/jobs/{job_id}/retry", method="POST")).status == 202
+    await (await node.next_call()).answer(OK)
+    await until(rig, job_id, "completed")
+    await told.answer({})
+    again = await hook.next_call()
+    assert again.json["type"] == "job.completed"
+    await again.answer({})

@@ -275,3 +275,12 @@ async def test_a_key_runs_only_the_models_that_it_may(rig: Rig) -> None:
     done = await until(rig, made["id"], *ENDED)
     (error,) = done["errors"]["data"]
     assert (error["code"], error["line"]) == ("model_not_allowed", 2)
+
+
+async def test_lines_are_not_counted_as_jobs(rig: Rig) -> None:
+    await rig.start()
+    made = await create(rig, line("a") + line("b"))
+    await run(rig, 2)
+    await until(rig, made["id"], "completed")
+    shown = (await rig.get("/metrics")).body.decode()
+    assert 'forebay_jobs{status="' not in shown

@@ -1,12 +1,14 @@
-"""Writes that are committed together: what is wrong with one of them is nobody else's trouble."""
+"""What goes wrong with a database, and whose trouble that is: of a group, of the last writer."""
 
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import Connection, insert, select
+from sqlalchemy.exc import OperationalError
 
 from forebay.errors import NotAllowed
 from forebay.jobs.batches.file import FileInUse
@@ -16,6 +18,7 @@ from forebay.storage.database import Database
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from concurrent.futures import Future
+    from pathlib import Path
 
 LIMIT_S = 10.0
 table = JOBS.version_table
@@ -93,3 +96,37 @@ def test_a_connection_that_is_refused_is_refused_for_a_group_and_asked_for_once(
         assert len(asked) == 2  # for the first, and for those that came meanwhile
     finally:
         database.close()
+
+
+def test_a_group_whose_database_is_away_fails_at_once(sqlite_url: str) -> None:
+    asked: list[int] = []
+
+    def away(number: int) -> Callable[[Connection], None]:
+        def work(_: Connection) -> None:
+            asked.append(number)
+            raise OperationalError("", {}, Exception("away"))
+
+        return work
+
+    with closing(Database(sqlite_url, JOBS)) as database:
+        database.open()
+        futures = together(database, *(away(number) for number in range(50)))
+        assert all(future.exception(LIMIT_S) is not None for future in futures)
+    assert len(asked) < 10  # not each by itself
+
+
+def test_closing_does_not_wait_for_a_database_that_hangs(database: Database) -> None:
+    stuck = threading.Event()
+    asked: list[Future[Any]] = [database.write(lambda _: stuck.wait(30))]
+    asked.append(database.write(lambda _: None))
+    database.close(0.2)
+    assert all(one.exception(LIMIT_S) is not None for one in asked)
+    stuck.set()
+
+
+def test_the_file_of_prompts_is_its_owners_alone(sqlite_url: str, tmp_path: Path) -> None:
+    with closing(Database(sqlite_url, JOBS)) as database:
+        database.open()
+        database.write(note(1001)).result(LIMIT_S)
+        modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.glob("jobs.db*")}
+    assert set(modes.values()) == {0o600}, modes
