@@ -156,6 +156,8 @@ async def test_doctor_tells_of_databases_and_stores_that_cannot_be_used(tmp_path
     store = ("--set", "coordination.url=redis://127.0.0.1:9")
     found = await checks("--set", f"jobs.database=sqlite:///{broken}", *store)
     assert [each[0][0] for each in (found["database"], found["store"])] == ["problem", "problem"]
+    [(state, told, _)] = (await checks("--set", "coordination.url=redis://c?nosuch=1"))["store"]
+    assert (state, "option behind its ?" in told) == ("problem", True)
     gone = await checks("--set", "jobs.database=postgresql://app:hush@127.0.0.1:9/jobs")
     state, told, _ = gone["database"][0]
     assert (state, "hush" in told) == ("problem", False)

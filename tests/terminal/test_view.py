@@ -44,27 +44,10 @@ def test_only_a_drained_node_can_be_resumed_and_only_another_drained() -> None:
     assert view.problem_with("resume", "a") == view.problem_with("drain", "b") == ""
 
 
-def test_who_is_no_admin_is_told_why_not() -> None:
-    view = made_view(hello(admin=False))
-    assert "--key-env" in view.problem_with("drain", "gpu1")
-    assert not view.problem_with("cancel", "my-request")
-
-
 def test_while_the_gateway_is_away_nothing_is_asked_of_it() -> None:
     view = made_view()
     view.lose("gone")
     assert "cannot be reached" in view.problem_with("drain", "gpu1")
-
-
-def test_paused_the_snapshot_stays_and_the_time_line_goes_on() -> None:
-    view = made_view()
-    view.is_paused = True
-    show(view, queue={"waiting": 77}, sample_number=1236)
-    assert view.snapshot.queue.waiting == 11
-    assert len(view.timeline.depth(1000)) == 302
-    view.is_paused = False
-    show(view, queue={"waiting": 77})
-    assert view.snapshot.queue.waiting == 77
 
 
 def test_a_restart_is_told_from_a_connection_that_broke() -> None:

@@ -13,7 +13,7 @@ from forebay.cli.config.checks import SQLITE, environment_risks
 from forebay.cli.config.probe import probe
 from forebay.cli.doctor.finding import fine, problem, warning
 from forebay.clock import SystemClock
-from forebay.settings import NodeSettings, SettingsError
+from forebay.settings import BadStoreUrl, NodeSettings, SettingsError
 from forebay.settings.addresses import without_password
 
 if TYPE_CHECKING:
@@ -161,6 +161,9 @@ def check_store(url: str) -> Iterable[Finding]:
     shown = without_password(url)
     try:
         now_s = asyncio.run(_time_of(connect, url))
+    except BadStoreUrl as error:
+        yield problem("store", f"coordination.url {error.wrong}", error.instead)
+        return
     except (OSError, TimeoutError) as error:
         found = f"{shown} cannot be used: {str(error) or 'no answer'}"
         yield problem("store", found, "start it, or correct coordination.url")

@@ -24,10 +24,12 @@ from redis.backoff import NoBackoff
 from forebay.coordination.protocol.messages import About, decode_about, encode
 from forebay.coordination.store import keys
 from forebay.coordination.store.port import Registration, StoreLost, StoreReply, StreamEntry
-from forebay.settings import parse_store_url
+from forebay.settings import BadStoreUrl, parse_store_url
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+    from forebay.settings import StoreAddress
 
 CALL_S = 0.1
 """How long one call may take: a store that is slower than that is as good as gone."""
@@ -100,31 +102,38 @@ return 1
 def connect(url: str) -> Any:
     """Return a client for a URL in any of its forms; it connects when it is first used.
 
-    Raises TypeError and ValueError for an option that redis-py does not know.
+    Raises BadStoreUrl, which repeats nothing of the URL, for an option that redis-py does not know.
     """
-    client: Any
-    address = parse_store_url(url)
+    try:
+        client = _client(parse_store_url(url))
+        client.connection_pool.make_connection()  # which fails now, not with the first call
+    except (TypeError, ValueError):
+        raise BadStoreUrl(
+            "has an option behind its ? that redis-py does not know or cannot read",
+            "leave it out; a ? of a password is written %3F",
+        ) from None
+    return client
+
+
+def _client(address: StoreAddress) -> Any:
     limits = {"socket_connect_timeout": CONNECT_S, "retry": Retry(NoBackoff(), 0)}
     # who calls tries again, and knows when to stop
     options: dict[str, Any] = {**limits, **parse_url(address.url), **RAW}
     if not address.service:
-        client = Redis.from_pool(ConnectionPool(**options))
-    else:
-        own = {"username": address.sentinel_username, "password": address.sentinel_password}
-        sentinels = Sentinel(  # type: ignore[no-untyped-call]  # redis-py has types for some
-            address.hosts,
-            sentinel_kwargs={
-                **{name: value for name, value in own.items() if value},
-                "socket_timeout": SENTINEL_S,
-                "socket_connect_timeout": SENTINEL_S,
-            },
-        )
-        tls = issubclass(options.pop("connection_class", Connection), SSLConnection)
-        del options["host"]
-        options.pop("port", None)
-        client = sentinels.master_for(address.service, ssl=tls, **options)
-    client.connection_pool.make_connection()  # which fails now, not with the first call
-    return client
+        return Redis.from_pool(ConnectionPool(**options))
+    own = {"username": address.sentinel_username, "password": address.sentinel_password}
+    sentinels = Sentinel(  # type: ignore[no-untyped-call]  # redis-py has types for some
+        address.hosts,
+        sentinel_kwargs={
+            **{name: value for name, value in own.items() if value},
+            "socket_timeout": SENTINEL_S,
+            "socket_connect_timeout": SENTINEL_S,
+        },
+    )
+    tls = issubclass(options.pop("connection_class", Connection), SSLConnection)
+    del options["host"]
+    options.pop("port", None)
+    return sentinels.master_for(address.service, ssl=tls, **options)
 
 
 class ValkeyStore:

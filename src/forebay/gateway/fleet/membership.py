@@ -19,7 +19,7 @@ from forebay.coordination import InProcess
 from forebay.coordination.protocol.messages import About
 from forebay.errors import BackendFailed, NotAllowed
 from forebay.gateway.errors.http_error import HttpError
-from forebay.settings import advertised, replica_name
+from forebay.settings import BadStoreUrl, advertised, replica_name
 from forebay.wire.fetch import fetch
 from forebay.wire.pool import ConnectionPool, Target
 
@@ -135,11 +135,8 @@ def make_coordinator(
         raise NotAllowed("coordination.url needs a driver: pip install 'forebay[redis]'") from error
     try:
         store = ValkeyStore(coordination.url, coordination.lease_seconds)
-    except (TypeError, ValueError):
-        raise NotAllowed(  # without the words of the driver, which may repeat half a password
-            "coordination.url has an option behind its ? that redis-py does not know or cannot "
-            "read; a ? of a password is written %3F"
-        ) from None
+    except BadStoreUrl as error:
+        raise NotAllowed(f"coordination.url {error}") from error
     replica = Replica(
         About(f"{chance.randbytes(4).hex()}-0"),  # until it listens, and knows its address
         options,
