@@ -118,7 +118,7 @@ class DemoSetup:
 
     @property
     def retries(self) -> int:
-        return self.gateway.parts.relay.retries_total
+        return self.gateway.parts.relay.retries.total
 
     async def swaps(self) -> int:
         """Return how often a model had to be loaded to go on."""

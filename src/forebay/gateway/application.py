@@ -85,7 +85,7 @@ def _routes(parts: Parts) -> list[BaseRoute]:
         picture = None if fleet is None else fleet.picture()
         others = None if parts.workers is None else await parts.workers.figures.gathered()
         held = parts.holdings.count()
-        return parts.metrics.text(look, parts.relay.retries_total, held, picture, others)
+        return parts.metrics.text(look, parts.relay.retries.total, held, picture, others)
 
     groups = (
         StatusRoutes(authorizer, readiness, parts.membership, parts.live, metrics_text),

@@ -306,7 +306,7 @@ class Parts:
                 queue_enabled=queue.enabled,
                 wait_s_max=queue.max_wait_seconds,
                 priorities=queue.priorities,
-                retries=self.relay.retries_total + int(self._others().get(RETRIES, 0)),
+                retries=self.relay.retries.total + int(self._others().get(RETRIES, 0)),
                 lost_files=["jobs.database"] * self.records.has_lost_file()
                 + ["sessions.database"] * self.sessions.has_lost_file(),
                 unreadable_keys=len(self.records.keys.unreadable),
@@ -355,7 +355,7 @@ class Parts:
 
     def _count(self) -> tuple[dict[str, float], dict[str, float]]:
         """Return what this worker has counted, and what it holds."""
-        retries = self.relay.retries_total
+        retries = self.relay.retries.total
         counters, gauges = self.metrics.samples(retries, self.holdings.count())
         return counters | page_figures(self.accounting, self.request_times, retries), gauges
 

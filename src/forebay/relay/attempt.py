@@ -296,7 +296,11 @@ class Attempt(AnswerListener):
         self._blame("status")
         exchange.note(f"{exchange.node} answered {answer.head.status}", relay.now_s())
         failures = exchange.failures + 1
-        if exchange.kept or exchange.flowing or not relay.may_retry(failures, AFTER_ANSWER):
+        if (
+            exchange.kept
+            or exchange.flowing
+            or not relay.retries.may_retry(failures, relay.now_s(), AFTER_ANSWER)
+        ):
             return False
         self.close()
         exchange.failures = failures
@@ -320,7 +324,7 @@ class Attempt(AnswerListener):
         exchange, relay, backend = self.exchange, self._relay, self.backend
         assert backend is not None
         exchange.failures += 1
-        if relay.may_send_again(exchange.failures):
+        if relay.retries.may_send_again(exchange.failures, relay.now_s()):
             exchange.note(f"{exchange.node} closed its connection; sent again", relay.now_s())
             self._opening = backend.pool.open(self._opened)
         else:

@@ -188,7 +188,9 @@ class Exchange:
         """Try again elsewhere, at the old place, as far as attempts and the budget allow."""
         self.failures += 1
         relay, failures = self._relay, self.failures
-        if relay.may_wait_for(self, backend, failures) or relay.may_retry(failures):
+        if relay.may_wait_for(self, backend, failures) or relay.retries.may_retry(
+            failures, relay.now_s()
+        ):
             self.go_back(exclude=True)
         else:
             self.give_up(cause)

@@ -85,7 +85,6 @@ class Relay:
         self.post: Callable[[Event], None] = _nobody
         self.exchanges: dict[str, Exchange] = {}
         self.reservations: dict[str, Reservation] = {}
-        self.retries_total = 0
         self.freed: Callable[[str, str], None] | None = None
         """Whom to tell that capacity may have come free, and of which key and user, if of any;
         set only while somebody waits for it."""
@@ -100,7 +99,7 @@ class Relay:
         self.runs = Deadlines(queue.run_seconds, no_end, clock)
         silent = late("chunk_timeout", "the node went silent in the middle of its answer")
         self.gaps = StreamGaps(queue.chunk_gap_seconds, silent, clock)
-        self._budget = RetryBudget(retry.budget)
+        self.retries = RetryBudget(retry.budget, retry.attempts)
         self._asked: dict[str, list[Callable[[Describe], None]]] = {}
         self._watchers: list[Callable[[Snapshot], None]] = []
         self._audits: list[Audit] = []  # a list: compiled code would believe that None stays None
@@ -124,8 +123,7 @@ class Relay:
         """Take over new limits; they hold for what starts from now on."""
         self.answer_bytes_max = queue.answer_max_bytes
         self.buffers_streams = retry.stream == "buffer"
-        self._attempts_max = retry.attempts
-        self._budget.ratio = retry.budget
+        self.retries.ratio, self.retries.attempts_max = retry.budget, retry.attempts
         self.keepalive.change(queue.keepalive_seconds)
         self.first_bytes.change(queue.first_byte_seconds)
         self.runs.change(queue.run_seconds)
@@ -138,7 +136,7 @@ class Relay:
         now_s = self.now_s()
         exchange = Exchange(call, sink, self, now_s)
         self.exchanges[exchange.id] = exchange
-        self._budget.note_request(now_s)
+        self.retries.note_request(now_s)
         self.post(call.arrival)
         return exchange
 
@@ -203,29 +201,18 @@ class Relay:
 
     # -- for exchanges
 
-    def may_retry(self, failures: int, share: float = 1.0) -> bool:
-        """Spend a retry if attempts and that share of the budget allow one, and count it."""
-        if not self.may_send_again(failures, share):
-            return False
-        self.retries_total += 1
-        return True
-
     def may_wait_for(self, exchange: Exchange, node: Backend | None, failures: int) -> bool:
         """Say whether it may wait for a node that may be gone to answer, whatever the budget.
 
         It keeps load off nodes in trouble. One that is gone gets none, and when it comes back, it
         gets one request at a time until one has succeeded.
         """
-        if node is None or not node.health.is_doubtful or failures >= self._attempts_max:
+        if node is None or not node.health.is_doubtful or failures >= self.retries.attempts_max:
             return False
         if self.others_have(exchange, (node.name,)):
             return False
-        self.retries_total += 1
+        self.retries.total += 1
         return True
-
-    def may_send_again(self, failures: int, share: float = 1.0) -> bool:
-        """Spend an attempt; not counted where a node merely closed a connection it had kept."""
-        return failures < self._attempts_max and self._budget.take(self.now_s(), share)
 
     def others_have(self, exchange: Exchange, but: tuple[str, ...]) -> bool:
         """Say whether a node other than those can serve a request."""
@@ -269,7 +256,9 @@ class Relay:
             if type(action) is Route:  # nearly always
                 exchange = self.exchanges.get(action.id)
                 if exchange is None:
-                    self._route_reservation(action)
+                    reservation = self.reservations.get(action.id)
+                    if reservation is not None:  # else its owner gave it up, and has said so
+                        reservation.route(action)
                     return
                 exchange.run(action)
                 if self.freed is not None:  # its place in the queue
@@ -288,11 +277,6 @@ class Relay:
             exchange.is_lost()
         elif (reservation := self.reservations.get(action.id)) is not None:
             reservation.give_up()
-
-    def _route_reservation(self, action: Route) -> None:
-        reservation = self.reservations.get(action.id)
-        if reservation is not None:  # else its owner gave it up, and has said so
-            reservation.route(action)
 
     def _wait(self, action: Wait) -> None:
         exchange = self.exchanges.get(action.id)

@@ -23,11 +23,16 @@ class RetryBudget:
     """Counts requests and retries of the last ten seconds, in buckets of one second."""
 
     __slots__ = (
-        "_buckets", "_requests", "_requests_now", "_retries", "_retries_now", "_second", "ratio",
+        "_buckets", "_requests", "_requests_now", "_retries", "_retries_now", "_second",
+        "attempts_max", "ratio", "total",
     )  # fmt: skip
 
-    def __init__(self, ratio: float) -> None:
+    def __init__(self, ratio: float, attempts_max: int = 3) -> None:
         self.ratio = ratio
+        self.attempts_max = attempts_max
+        """Of one request."""
+        self.total = 0
+        """Retries since the start."""
         self._buckets: deque[tuple[int, int, int]] = deque()  # second, requests, retries
         self._requests = 0  # of the whole window, the present second included
         self._retries = 0
@@ -41,6 +46,17 @@ class RetryBudget:
             self._move_on(now_s)
         self._requests_now += 1
         self._requests += 1
+
+    def may_retry(self, failures: int, now_s: float, share: float = 1.0) -> bool:
+        """Spend a retry if attempts and that share of the budget allow one, and count it."""
+        if not self.may_send_again(failures, now_s, share):
+            return False
+        self.total += 1
+        return True
+
+    def may_send_again(self, failures: int, now_s: float, share: float = 1.0) -> bool:
+        """Spend an attempt; not counted where a node merely closed a connection it had kept."""
+        return failures < self.attempts_max and self.take(now_s, share)
 
     def take(self, now_s: float, share: float = 1.0) -> bool:
         """Spend one retry if the budget has one, or that share of it."""

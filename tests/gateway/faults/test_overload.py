@@ -199,7 +199,7 @@ async def test_fault_20_our_own_retries_add_at_most_a_tenth_to_the_load(rig: Fau
         statuses.append(reply.status)
     calls = len(sick.calls) + len(well.calls)
     again = calls - 300  # mostly on connections that had been kept: those are no retries
-    retries = gateway.parts.relay.retries_total
+    retries = gateway.parts.relay.retries.total
     assert 10 <= again <= max(10, 0.1 * 300)
     assert retries <= again
     assert statuses.count(502) > 10  # who came when the budget was spent is told so
