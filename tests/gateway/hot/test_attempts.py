@@ -249,3 +249,33 @@ async def test_no_node_sees_a_request_more_often_than_attempts_say(
     asked = [count for name, count in rude.received.items() if name[1:2] == "-"]
     assert max(asked) <= attempts
     assert statuses.count(200) <= len(asked)
+
+
+async def test_a_node_that_is_busy_again_and_again_is_cut_to_one_slot(rig: Rig) -> None:
+    node = await rig.node(slots=6)
+    gateway = await rig.start(node, nodes=[{"name": "n1", "url": node.url, "slots": 6}])
+    backend = gateway.parts.nodes.get("n1")
+    assert backend is not None
+    told = []
+    for _ in range(7):
+        backend.busy("m")
+        backend._tell(backend.health.changed(rig.clock.monotonic_s()))
+        told.append(backend.told.slots)
+    assert told == [5, 4, 3, 2, 1, 1, 1]
+
+
+async def test_busy_answers_use_up_no_attempts(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node, retry={"attempts": 2})
+    client = await rig.ask()
+    for _ in range(2):
+        await (await node.next_call()).answer({}, status=429)
+        await rig.wait_until("waiting", 1)
+        rig.clock.advance(2.0)
+    (await node.next_call()).reset()
+    again = asyncio.ensure_future(node.next_call())
+    while not again.done():  # once a probe has found the node well
+        rig.clock.advance(0.5)
+        await rig.queue()
+    await again.result().answer(OK)
+    assert (await client.reply()).status == 200

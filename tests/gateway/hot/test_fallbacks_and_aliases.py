@@ -148,3 +148,15 @@ async def test_a_404_of_the_only_node_passes_through(rig: Rig) -> None:
     await call.answer({"error": "model not found"}, 404)
     reply = await client.reply()
     assert (reply.status, reply.json) == (404, {"error": "model not found"})
+
+
+async def test_a_body_with_a_number_of_any_length_is_rewritten_like_any_other(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node, models={"aliases": {"nick": "m"}})
+    rest = b',"x":' + b"1" * 70_000 + b"}"
+    client = await rig.client()
+    await client.post("/v1/chat/completions", b'{"model":"nick"' + rest)
+    call = await node.next_call()
+    assert call.body == b'{"model":"m"' + rest
+    await call.answer(OK)
+    assert (await client.reply()).status == 200

@@ -279,3 +279,15 @@ async def test_an_answer_without_a_length_is_framed_anew(rig: Rig) -> None:
     assert reply.body == b"{}"
     await client.get("/health")
     assert (await client.reply()).status == 200
+
+
+async def test_a_request_reaches_the_node_byte_for_byte_and_so_does_its_answer(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    client = await rig.client()
+    body = b'{ "model":"m",\t"messages" : [], "odd": [1,2,  {"x": null}] }'
+    await client.post("/v1/chat/completions", body)
+    call = await node.next_call()
+    assert call.body == body
+    await call.answer(b'{"choices":   []}')
+    assert (await client.reply()).body == b'{"choices":   []}'

@@ -139,3 +139,12 @@ async def test_a_404_for_the_model_passes_through_as_before(rig: Rig) -> None:
     client, call = await rig.run(node, path=RERANK)
     await call.answer({"results": []})
     assert (await client.reply()).status == 200
+
+
+async def test_a_model_that_all_its_nodes_deny_is_their_404(rig: Rig) -> None:
+    nodes = [await rig.node(), await rig.node()]
+    await rig.start(*nodes)
+    client = await rig.ask()
+    await (await nodes[0].next_call()).answer({"error": "gone"}, status=404)
+    await (await nodes[1].next_call()).answer({"error": "gone"}, status=404)
+    assert (await client.reply()).status == 404

@@ -344,3 +344,20 @@ async def test_ten_subagents_of_one_session_do_not_hold_back_its_main_thread(rig
         await running.answer(OK)
         running = await node.next_call()
     assert b"the main thread" in running.body
+
+
+async def test_a_second_request_waits_for_the_only_slot_and_is_told_so(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    first = await rig.ask()
+    running = await node.next_call()
+    second = await rig.ask()
+    await rig.wait_until("waiting", 1)
+    rig.clock.advance(2.5)
+    await running.answer({"choices": []})
+    assert (await first.reply()).headers["x-queue-status"] == "direct"
+    await (await node.next_call()).answer({"choices": []})
+    headers = (await second.reply()).headers
+    assert headers["x-queue-status"] == "queued"
+    assert headers["x-queue-wait-ms"] == "2500"
+    assert headers["x-queue-position"] == "1"

@@ -376,3 +376,21 @@ async def test_a_large_unary_answer_that_breaks_off_is_broken_off(rig: Rig) -> N
     call.reset()
     with pytest.raises((EOFError, ConnectionResetError)):
         await client.chunk()
+
+
+async def test_a_stream_asked_of_a_route_without_streams_harms_no_node(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    for _ in range(3):
+        client = await rig.ask(path="/v1/embeddings", stream=True)
+        await (await node.next_call()).answer({"data": []})
+        assert (await client.reply()).status == 200
+    assert rig.gateway.parts.nodes.any_up()
+
+
+async def test_a_node_that_answers_a_stream_in_one_piece_is_passed_on(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    client = await rig.ask(stream=True)
+    await (await node.next_call()).answer(OK)
+    assert (await client.reply()).json == OK

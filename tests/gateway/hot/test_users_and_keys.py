@@ -247,3 +247,55 @@ async def test_keys_are_looked_at_on_every_request_of_a_connection(rig: Rig) -> 
         if status == 200:
             await (await node.next_call()).answer(OK)
         assert (await client.reply()).status == status
+
+
+async def test_every_line_of_forwarded_for_counts(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node, server={"trusted_proxies": ["127.0.0.1/32"]})
+    client = await rig.client()
+    body = b'{"model":"m"}'
+    await client.send(
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+        b"X-Forwarded-For: 6.6.6.6\r\nX-Forwarded-For: 9.9.9.9\r\n"
+        b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+    )
+    call = await node.next_call()
+    (exchange,) = rig.gateway.parts.relay.exchanges.values()
+    assert exchange.call.arrival.user == "9.9.9.9"
+    await call.answer(OK)
+
+
+async def test_a_wrong_key_is_refused_before_a_large_body_is_sent(rig: Rig) -> None:
+    await rig.start(
+        await rig.node(),
+        keys=[{"name": "k", "key_env": "KEY", "user": "u"}],
+        environ={"KEY": "right"},
+    )
+    client = await rig.client()
+    await client.send(
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer wrong\r\n"
+        b"Content-Length: 30000000\r\nExpect: 100-continue\r\n\r\n"
+    )
+    assert (await client.head()).status == 401
+
+
+async def test_a_page_that_cors_allows_is_no_admin(rig: Rig) -> None:
+    await rig.start(await rig.node(), server={"cors_origins": ["http://app.test"]})
+    client = await rig.client()
+    await client.get("/admin/nodes", {"Origin": "http://app.test"})
+    assert (await client.reply()).status == 403
+
+
+async def test_a_revoked_key_s_request_does_not_start_again_elsewhere(rig: Rig) -> None:
+    nodes = [await rig.node(), await rig.node()]
+    keys = [{"name": "k", "key_env": "KEY", "user": "u"}, {"name": "b", "key_env": "B"}]
+    environ = {"KEY": "secret", "B": "other"}
+    gateway = await rig.start(*nodes, keys=keys, environ=environ)
+    client = await rig.ask(headers={"Authorization": "Bearer secret"})
+    call = await nodes[0].next_call()
+    kept = gateway.parts.keys.named("b")
+    assert kept is not None
+    gateway.parts._change_keys([kept])
+    call.reset()
+    assert (await client.reply()).status == 401
+    assert not nodes[1].calls

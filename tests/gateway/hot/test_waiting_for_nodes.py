@@ -319,3 +319,34 @@ async def test_a_live_call_that_may_not_wait_waits_for_a_job_to_end(
     await call.chunk(b"data: [DONE]\n\n")
     await call.end()
     assert (await client.head()).status == 200
+
+
+async def test_a_model_is_not_unknown_while_its_node_s_settings_change(rig: Rig) -> None:
+    node = await rig.node(slots=2)
+    gateway = await rig.start(node)
+    backend = gateway.parts.nodes.get("n1")
+    assert backend is not None
+    changed = backend.settings.model_copy(update={"slots": 1})
+    gateway.parts.nodes.replace(changed)
+    client = await rig.ask()
+    await (await node.next_call()).answer(OK)
+    assert (await client.reply()).status == 200
+
+
+async def test_a_drained_node_stays_drained_when_its_settings_change(rig: Rig) -> None:
+    node = await rig.node()
+    gateway = await rig.start(node)
+    backend = gateway.parts.nodes.get("n1")
+    assert backend is not None
+    backend.drain()
+    after = gateway.parts.nodes.replace(backend.settings.model_copy(update={"slots": 3}))
+    assert after.told.state == "draining"
+
+
+async def test_a_model_may_still_come_while_nodes_are_being_started(rig: Rig) -> None:
+    gateway = await rig.start()
+    gateway.parts.nodes.expecting = True
+    (early,) = await rig.line_up(1)
+    gateway.parts.nodes.expecting = False
+    assert (await early.reply()).json["error"]["code"] == "model_not_found"
+    assert (await (await rig.ask()).reply()).status == 404

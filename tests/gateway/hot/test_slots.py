@@ -1,4 +1,4 @@
-"""The cases that the source specifications and their originals' tests name."""
+"""Slots and the line before them: who is admitted, who waits, and that every slot comes back."""
 
 from __future__ import annotations
 
@@ -87,16 +87,6 @@ async def test_a_request_goes_to_the_idle_node_of_two(rig: Rig) -> None:
     client, call = await rig.run(idle)
     await call.answer(OK)
     assert (await client.reply()).headers["x-forebay-node"] == "n2"
-
-
-async def test_ten_in_a_row_are_all_served_on_one_slot(rig: Rig) -> None:
-    node = await rig.node()
-    node.automatic = answer_at_once
-    await rig.start(node)
-    for number in range(10):
-        client = await rig.ask(n=number)
-        assert (await client.reply()).json["n"] == number
-    assert (await rig.queue())["served_total"] == 10
 
 
 async def test_ten_at_once_are_all_served_on_one_slot_and_never_two_together(rig: Rig) -> None:
