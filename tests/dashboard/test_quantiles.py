@@ -33,14 +33,7 @@ def test_a_quantile_is_at_most_the_true_one_and_near_it(waits: list[float], shar
 
 def test_no_bound_is_further_from_the_next_than_the_page_may_be_off() -> None:
     for below, above in pairwise(FINE_BOUNDS_S):
-        assert above - below <= max(0.00101, 0.0501 * above)
-
-
-def test_what_95_percent_are_within_is_not_above_the_longest() -> None:
-    assert quantile(counted([11.8] * 9 + [12.0]), FINE_BOUNDS_S, 0.95) == pytest.approx(
-        12, rel=0.05
-    )
-    assert tuple(sorted(set(FINE_BOUNDS_S))) == FINE_BOUNDS_S
+        assert 0 < above - below <= max(0.00101, 0.0501 * above)
     assert len(FINE_BOUNDS_S) < 300, "it is kept 91 times"
 
 
@@ -51,13 +44,8 @@ def test_a_higher_quantile_is_never_lower(waits: list[float]) -> None:
     assert found == sorted(found)  # type: ignore[type-var]
 
 
-def test_nothing_counted_is_nothing_known() -> None:
-    assert quantile([0, 0, 0], (1.0, 2.0), 0.5) is None
-
-
-def test_what_did_not_wait_waited_zero_seconds() -> None:
-    assert quantile([10, 0, 0], (0.001, 2.0), 0.95) == 0.0
-
-
-def test_beyond_the_last_bound_that_bound_is_all_that_is_known() -> None:
-    assert quantile([0, 0, 3], (1.0, 2.0), 0.5) == 2.0
+@pytest.mark.parametrize(("counts", "told"), [([0] * 3, None), ([9, 0, 0], 0.0), ([0, 0, 3], 2.0)])
+def test_at_the_ends_a_quantile_is_the_bound_that_is_known(
+    counts: list[int], told: float | None
+) -> None:
+    assert quantile(counts, (1.0, 2.0), 0.5) == told

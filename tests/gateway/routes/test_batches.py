@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ..hot.forms import upload
+from ..jobs.job_steps import ENVIRON, bearer
+from ..jobs.job_steps import KEYS as OWNERS
 from .test_files import KEYS, A, B
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from ..conftest import Rig
 
 CHAT = "/v1/chat/completions"
+OWNED: dict[str, Any] = {"keys": OWNERS, "environ": ENVIRON}
 ENDED = ("completed", "failed", "expired", "cancelled")
 
 
@@ -265,6 +268,24 @@ async def test_another_key_s_batches_do_not_exist(rig: Rig) -> None:
     theirs = {**GOOD, "input_file_id": made["input_file_id"]}
     reply = await post(rig, theirs, B)
     assert (reply.status, reply.json["error"]["param"]) == (400, "input_file_id")
+
+
+async def test_an_admin_sees_whose_batches_there_are_and_cancels_them(
+    rig: Rig, database_url: str
+) -> None:
+    await rig.start(**OWNED, jobs={"database": database_url})
+    ended, waiting = [await create(rig, line("a"), bearer(one)) for one in ("A", "B")]
+    rig.headers = bearer("ROOT")
+    await run(rig, 1)
+    await until(rig, ended["id"], "completed")
+    for query, ids in (("", [waiting, ended]), ("?status=completed", [ended])):
+        data = (await rig.get(f"/v1/batches{query}")).json["data"]
+        assert [one["id"] for one in data] == [one["id"] for one in ids]
+        assert [one["owner"] for one in data] == ["b", "a"][-len(ids) :]
+    (own,) = (await rig.get("/v1/batches", bearer("A"))).json["data"]
+    assert "owner" not in own
+    await post(rig, {}, path=f"/v1/batches/{waiting['id']}/cancel")
+    await until(rig, waiting["id"], "cancelled")
 
 
 async def test_a_key_runs_only_the_models_that_it_may(rig: Rig) -> None:

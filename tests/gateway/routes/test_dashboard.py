@@ -65,6 +65,17 @@ async def look(rig: Rig, http: httpx.AsyncClient, **headers: str) -> Looker:
     return Looker(answer)
 
 
+async def pictured(rig: Rig, http: httpx.AsyncClient) -> Any:
+    """Return what a reader who comes now sees."""
+    looker = await look(rig, http)
+    await looker.next()
+    return await looker.snapshot()
+
+
+KEYS = [{"name": "boss", "key_env": "BOSS", "admin": True}, {"name": "a", "key_env": "A"}]
+KEYED: dict[str, Any] = {"keys": KEYS, "environ": {"BOSS": SECRET, "A": SECRET + "2"}}
+
+
 async def test_it_begins_with_hello_and_the_picture_of_the_moment(
     rig: Rig, http: httpx.AsyncClient
 ) -> None:
@@ -128,9 +139,7 @@ async def test_tokens_and_failures_are_told_of_the_last_minutes(
     assert (await client.reply()).status == 200
     next(iter(rig.gateway.parts.nodes)).failed("status", "m", "", 0.0)
     rig.clock.advance(1.0)
-    looker = await look(rig, http)
-    await looker.next()
-    picture = await looker.snapshot()
+    picture = await pictured(rig, http)
     queue = picture["queue"]
     assert queue["tokens_per_second"] == 30.0  # two seconds are known
     assert 0.25 < queue["first_token_p50_seconds"] <= queue["first_token_p95_seconds"] <= 0.5
@@ -143,9 +152,7 @@ async def test_what_was_refused_is_a_problem_with_a_remedy_and_no_wait(
     await rig.start(await rig.node())
     assert (await (await rig.ask("unknown")).reply()).status == 404
     rig.clock.advance(1.0)
-    looker = await look(rig, http)
-    await looker.next()
-    picture = await looker.snapshot()
+    picture = await pictured(rig, http)
     (problem,) = picture["problems"]
     assert (problem["code"], problem["kind"], problem["last_minute"]) == (
         "model_not_found", "caller", 1,
@@ -160,9 +167,7 @@ async def test_a_dead_node_is_told_in_words(rig: Rig, http: httpx.AsyncClient) -
     await node.stop_listening()
     await rig.until_node("n1", "offline")
     rig.clock.advance(5.0)
-    looker = await look(rig, http)
-    await looker.next()
-    picture = await looker.snapshot()
+    picture = await pictured(rig, http)
     trouble = next(one for one in picture["troubles"] if one["code"] == "node_offline")
     assert trouble["node"] == "n1"
     assert trouble["text"]["en"].startswith("Node n1 has been offline for")
@@ -185,8 +190,7 @@ async def test_nothing_of_anyone_is_in_it(rig: Rig, http: httpx.AsyncClient) -> 
 async def test_with_keys_a_key_is_needed_and_only_an_admin_is_called_one(
     rig: Rig, http: httpx.AsyncClient
 ) -> None:
-    keys = [{"name": "boss", "key_env": "BOSS", "admin": True}, {"name": "a", "key_env": "A"}]
-    await rig.start(await rig.node(), keys=keys, environ={"BOSS": SECRET, "A": SECRET + "2"})
+    await rig.start(await rig.node(), **KEYED)
     assert (await look(rig, http)).answer.status_code == 401
     for secret, admin in ((SECRET, True), (SECRET + "2", False)):
         _, hello = await (await look(rig, http, authorization=f"Bearer {secret}")).next()
@@ -197,10 +201,7 @@ async def test_with_keys_a_key_is_needed_and_only_an_admin_is_called_one(
 async def test_public_status_lets_anyone_look_but_not_touch(
     rig: Rig, http: httpx.AsyncClient
 ) -> None:
-    keys = [{"name": "boss", "key_env": "BOSS", "admin": True}]
-    await rig.start(
-        await rig.node(), keys=keys, environ={"BOSS": SECRET}, server={"public_status": True}
-    )
+    await rig.start(await rig.node(), **KEYED, server={"public_status": True})
     _, hello = await (await look(rig, http)).next()
     assert hello["admin"] is False
 
@@ -290,14 +291,13 @@ async def test_whoever_asks_only_for_the_head_holds_no_place(
 
 
 async def test_a_key_that_is_revoked_sees_no_more(rig: Rig, http: httpx.AsyncClient) -> None:
-    keys = [{"name": "boss", "key_env": "BOSS", "admin": True}, {"name": "a", "key_env": "A"}]
-    await rig.start(await rig.node(), keys=keys, environ={"BOSS": SECRET, "A": SECRET + "2"})
+    await rig.start(await rig.node(), **KEYED)
     revoked = await look(rig, http, authorization=f"Bearer {SECRET}2")
     staying = await look(rig, http, authorization=f"Bearer {SECRET}")
     for looker in (revoked, staying):
         await looker.next()
         await looker.snapshot()
-    rig.given["keys"] = keys[:1]
+    rig.given["keys"] = KEYS[:1]
     await rig.gateway.parts.live.reload()
     rig.clock.advance(INTERVAL_S)
     assert await staying.snapshot()

@@ -35,7 +35,9 @@ async def test_jobs_belong_to_their_key_and_admins_see_all(rig: Rig) -> None:
     assert (await rig.get(path, bearer("B"), "DELETE")).status == 404
     assert (await rig.get(f"{path}/retry", bearer("B"), "POST")).status == 404
     assert (await rig.get("/jobs", bearer("B"))).json == {"data": []}
-    assert len((await rig.get("/jobs", bearer("ROOT"))).json["data"]) == 1
+    (own,), (seen,) = [(await rig.get("/jobs", bearer(one))).json["data"] for one in ("A", "ROOT")]
+    assert ("owner" in own, seen["owner"]) == (False, "a")
+    assert (await rig.get(path, bearer("ROOT"))).json["owner"] == "a"
     assert (await rig.get("/jobs")).status == 401
     call = await node.next_call()
     assert "authorization" not in call.headers
@@ -43,17 +45,19 @@ async def test_jobs_belong_to_their_key_and_admins_see_all(rig: Rig) -> None:
     await call.gone()
 
 
-async def test_the_list_filters_and_shows_no_prompts(rig: Rig) -> None:
-    node = await rig.node()
-    await rig.start(node)
+async def test_the_list_filters_and_shows_no_prompts(rig: Rig, database_url: str) -> None:
+    node = await rig.node(models=["m", "n"])
+    await rig.start(node, jobs={"database": database_url})
     ids = [await submit(rig, chat(n)) for n in range(3)]
     call = await node.next_call()
-    listed = (await rig.get("/jobs?status=queued&type=chat&limit=1")).json["data"]
-    assert [row["id"] for row in listed] == [ids[2]]
-    assert "params" not in listed[0]
-    before = (await rig.get(f"/jobs?before={ids[2]}")).json["data"]
-    assert [row["id"] for row in before] == [ids[1], ids[0]]
-    assert (await rig.get("/jobs?type=nothing")).json == {"data": []}
+    listed = (await rig.get("/jobs?status=queued&type=chat&model=m&limit=1")).json
+    assert ([row["id"] for row in listed["data"]], listed["has_more"]) == ([ids[2]], True)
+    assert "params" not in listed["data"][0]
+    before = (await rig.get(f"/jobs?limit=2&before={ids[2]}")).json
+    assert [row["id"] for row in before["data"]] == [ids[1], ids[0]]
+    assert "has_more" not in before
+    for query in ("type=nothing", "model=n"):
+        assert (await rig.get(f"/jobs?{query}")).json == {"data": []}
     for query in ("status=odd", "limit=0", "limit=x", "before=-1", "limit=1e9"):
         reply = await rig.get(f"/jobs?{query}")
         assert (reply.status, reply.json["error"]["code"]) == (400, "invalid_request")
