@@ -136,21 +136,22 @@ class Batch(ResponseBody, frozen=True):
         return self.status in BATCH_ENDED
 
 
-class FileList(ResponseBody, frozen=True):
+class _Page(ResponseBody, frozen=True, kw_only=True):
+    """A part of a list."""
+
+    object: Literal["list"] = "list"
+    first_id: str | None = None
+    last_id: str | None = None
+    has_more: bool = False
+
+
+class FileList(_Page, frozen=True):
     """Some of the files."""
 
     data: list[File]
-    object: Literal["list"] = "list"
-    first_id: str | None = None
-    last_id: str | None = None
-    has_more: bool = False
 
 
-class BatchList(ResponseBody, frozen=True):
+class BatchList(_Page, frozen=True):
     """Some of the batches."""
 
     data: list[Batch]
-    object: Literal["list"] = "list"
-    first_id: str | None = None
-    last_id: str | None = None
-    has_more: bool = False

@@ -38,16 +38,6 @@ class JobSubmission(RequestBody, forbid_unknown_fields=True):
     idempotency_key: _Name | None = None
 
 
-class JobAccepted(ResponseBody, frozen=True):
-    """What a submission answers."""
-
-    id: Count
-    """The job's id."""
-    status: _Status
-    is_new: bool
-    """False when the same work was queued or running already."""
-
-
 class JobState(ResponseBody, frozen=True):
     """What a cancellation or a retry answers."""
 
@@ -56,12 +46,16 @@ class JobState(ResponseBody, frozen=True):
     status: _Status
 
 
-class JobLine(ResponseBody, frozen=True):
+class JobAccepted(JobState, frozen=True):
+    """What a submission answers."""
+
+    is_new: bool
+    """False when the same work was queued or running already."""
+
+
+class JobLine(JobState, frozen=True):
     """A job without what may be large, as a list shows it."""
 
-    id: Count
-    """The job's id."""
-    status: _Status
     type: str = ""
     job_id: Always[int] = None
     """The caller's own number for what the job is about."""

@@ -67,13 +67,10 @@ class KeyText(RequestBody, forbid_unknown_fields=True):
     one and answers with it."""
 
 
-class KeyDescription(RequestBody, forbid_unknown_fields=True):
+class KeyDescription(KeyText, kw_only=True, forbid_unknown_fields=True):
     """A key to be made."""
 
     name: Annotated[str, unchecked(pattern="^[A-Za-z0-9._-]{1,64}$")]
-    key_sha256: _Digest = ""
-    """SHA-256 of the key's text, for callers who make that themselves; left out, the gateway makes
-    one and answers with it."""
     user: str = ""
     trust_user: bool = False
     max_priority: str = ""

@@ -81,10 +81,9 @@ class SessionMade(ResponseBody, frozen=True, rename="camel"):
     session_id: str
 
 
-class SessionClosed(ResponseBody, frozen=True, rename="camel"):
+class SessionClosed(SessionMade, frozen=True):
     """What the end of a session answers."""
 
-    session_id: str
     state: Literal["closed"] = "closed"
 
 

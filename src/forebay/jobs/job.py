@@ -5,14 +5,16 @@ place that defines the transitions, and the diagram in the docs is generated fro
 """
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
-Status: TypeAlias = Literal["queued", "running", "completed", "failed", "cancelled"]
+from forebay.api.jobs import JobStatus
+
+Status: TypeAlias = JobStatus
 Verb: TypeAlias = Literal["claim", "complete", "fail", "return", "cancel", "retry"]
 
-STATUSES: tuple[Status, ...] = ("queued", "running", "completed", "failed", "cancelled")
+STATUSES: tuple[Status, ...] = get_args(JobStatus)
 
 TRANSITIONS: Mapping[tuple[Status, Verb], Status] = {
     ("queued", "claim"): "running",

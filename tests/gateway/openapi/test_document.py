@@ -20,9 +20,8 @@ from forebay.gateway.application import CorsMiddleware, RequestIdMiddleware, mak
 from forebay.gateway.errors.rendering import family_of
 from forebay.gateway.hot.admission import HOT_ROUTES
 from forebay.gateway.openapi import document as openapi
-from forebay.jobs.batches import batch
 from forebay.jobs.builtin import TYPES
-from forebay.jobs.job import PRIORITIES, STATUSES
+from forebay.jobs.job import PRIORITIES
 
 if TYPE_CHECKING:
     from schemathesis import Case, CheckContext, Response
@@ -77,16 +76,10 @@ def test_choices_are_those_that_the_gateway_has() -> None:
         ("Replica", "state", get_args(ReplicaState)),
         ("BetterNode", "why", get_args(WhyBetter)),
         ("Capabilities", "build", get_args(Build)),
-        ("JobLine", "status", STATUSES),
         ("JobLine", "priority", PRIORITIES),
-        ("Batch", "status", batch.STATUSES),
         ("NewBatch", "endpoint", TYPES),
     ):
         assert schemas[name]["properties"][field]["enum"] == list(choices), (name, field)
-    metadata = schemas["NewBatch"]["properties"]["metadata"]["anyOf"][0]
-    assert metadata["maxProperties"] == batch.METADATA_MAX
-    assert metadata["propertyNames"]["maxLength"] == batch.METADATA_KEY_MAX
-    assert metadata["additionalProperties"]["maxLength"] == batch.METADATA_VALUE_MAX
 
 
 def our_errors_are_our_own(_: CheckContext, response: Response, case: AnyCase) -> None:

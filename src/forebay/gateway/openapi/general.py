@@ -16,13 +16,10 @@ from forebay.api.nodes import GuardHeard, GuardHeartbeat, Node, NodeDescription,
 from forebay.api.queue import Cancelled, Queue, RequestList, Ticket
 from forebay.api.status import Capabilities, DayHistory, Health, Ready
 from forebay.gateway.openapi.operations import FOR_ADMINS, WITH_A_KEY, Operation, query
-from forebay.gateway.openapi.schemas import (
-    TEXT,
-)
+from forebay.gateway.openapi.schemas import TEXT
 
 _AS_LISTED: Final = ("Accept-Language", "anthropic-version")
 _GUARD_HEADERS: Final = ("Accept-Language", "X-Forebay-Guard-Token")
-_SPEED: Final = {"type": "number", "minimum": 0}
 _SHORT: Final = {"type": "string", "maxLength": 256}
 _INSTANCE: Final = query(
     "instance", _SHORT, "Which guard stops, where another may have taken over its name."

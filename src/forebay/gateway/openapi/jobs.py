@@ -7,9 +7,7 @@ from typing import Final
 from forebay.api.batches import Batch, BatchList, File, FileDeleted, FileList, FileUpload, NewBatch
 from forebay.api.jobs import Job, JobAccepted, JobList, JobState, JobSubmission
 from forebay.gateway.openapi.operations import WITH_A_KEY, Operation, query
-from forebay.gateway.openapi.schemas import (
-    TEXT,
-)
+from forebay.gateway.openapi.schemas import TEXT
 from forebay.jobs.batches import batch
 from forebay.jobs.batches import file as files
 from forebay.jobs.job import STATUSES

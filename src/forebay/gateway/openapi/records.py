@@ -6,9 +6,7 @@ from typing import Final
 
 from forebay.api.records import KeyDescription, KeyList, KeyText, NewKey, Usage
 from forebay.gateway.openapi.operations import FOR_ADMINS, Operation, query
-from forebay.gateway.openapi.schemas import (
-    TEXT,
-)
+from forebay.gateway.openapi.schemas import TEXT
 
 _LAST: Final = query("last", {"enum": ["true"]}, "Revokes even the last admin key.")
 

@@ -22,9 +22,7 @@ from forebay.api.sessions import (
     SessionTurn,
 )
 from forebay.gateway.openapi.operations import WITH_A_KEY, Operation, query
-from forebay.gateway.openapi.schemas import (
-    TEXT,
-)
+from forebay.gateway.openapi.schemas import TEXT
 
 _STORE: Final = (*WITH_A_KEY, "store_unavailable", "shutting_down")
 _ONE: Final = (*_STORE, "session_not_found", "replica_unavailable", "replica_lost")

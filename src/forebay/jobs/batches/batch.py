@@ -12,10 +12,16 @@ before the end changes nothing.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, get_args
 
 from msgspec import Struct
 
+from forebay.api.batches import (
+    METADATA_KEY_MAX,
+    METADATA_MAX,
+    METADATA_VALUE_MAX,
+    BatchStatus,
+)
 from forebay.errors import NotAllowed, Rejected
 from forebay.jobs.builtin import TYPES
 
@@ -24,18 +30,11 @@ if TYPE_CHECKING:
 
     from forebay.jobs.job import Status as JobStatus
 
-BatchStatus: TypeAlias = Literal[
-    "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling",
-    "cancelled",
-]  # fmt: skip
-
 STATUSES: tuple[BatchStatus, ...] = get_args(BatchStatus)
 WINDOW_S_MAX = 14 * 86_400
 WINDOW_DEFAULT = "24h"
 OPEN_MAX = 100
 """Unfinished batches of one owner: each may insert 50,000 rows."""
-METADATA_MAX = 16
-METADATA_KEY_MAX, METADATA_VALUE_MAX = 64, 512
 LIST_MAX = 100
 
 CANCELLED = "batch_cancelled"

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import ColumnElement, Connection
 
-    from forebay.jobs.batches.batch import BatchStatus
+    from forebay.api.batches import BatchStatus
     from forebay.jobs.job import Change
     from forebay.jobs.store.job_store import JobStore
 
