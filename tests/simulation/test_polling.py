@@ -7,9 +7,8 @@ What it loses is told by the same requests in a queue that has room for all: the
 
 from __future__ import annotations
 
+from dataclasses import replace as dataclass_replace
 from functools import cache
-from heapq import heappop, heappush
-from itertools import count
 from math import inf
 from random import Random
 from statistics import mean
@@ -24,13 +23,15 @@ from forebay.core import (
     NodeChanged,
     Options,
     Reject,
-    Route,
     Scheduler,
     retry_delay_s,
 )
+from forebay.testing.simulation.engine import Engine, SentRequest
 
 if TYPE_CHECKING:
-    from forebay.core import Action
+    from collections.abc import Sequence
+
+    from forebay.core import Action, Event
     from harness.traces.replay import Fairness
 
 SLOTS = 4
@@ -44,59 +45,59 @@ RETRY_S = 4.0
 
 
 class Crowd:
-    """Plays the clients around a scheduler; `returns` says whether they send the same again."""
+    """The clients of a scheduler, and its node; `returns` says whether they send the same again."""
 
     def __init__(
         self, options: Options, *, returns: bool = True, pause_s_max: float = RETRY_S
     ) -> None:
-        self._core = Scheduler(options)
-        self._core.handle(NodeChanged("gpu", SLOTS, ("m",)), 0.0)
+        self._engine = Engine(Scheduler(options))
+        self._engine.nodes["gpu"] = self
+        self._engine.watchers.append(self._see)
         self._returns = returns
         self._pause_s_max = pause_s_max
         self._jitter = Random("jitter")
-        self._numbers = count()
-        self._due: list[tuple[float, int, Arrived | Finished]] = []
-        self._arrivals: dict[str, Arrived] = {}
         self._first_s: dict[str, float] = {}
-        self._service_s: dict[str, float] = {}
         self.waited_s: dict[str, float] = {}
         """From the first attempt to the start, by request."""
         self.pauses_s: dict[str, list[float]] = {}
         """Between attempts, of those that found no room at first."""
 
     def play(self) -> Crowd:
-        self._draw(Random("arrivals"))
-        while self._due:
-            now_s, _, event = heappop(self._due)
-            for action in self._core.handle(event, now_s):
-                self._perform(action, now_s)
-        return self
-
-    def _draw(self, random: Random) -> None:
-        at_s = 0.0
+        self._engine.post(NodeChanged("gpu", SLOTS, ("m",)))
+        random, at_s, numbers = Random("arrivals"), 0.0, self._engine.numbers
         while at_s < MINUTES * MINUTE_S:
             at_s += random.expovariate(BUSY_PER_S if at_s % MINUTE_S < BUSY_S else QUIET_PER_S)
-            name = f"r{len(self._arrivals)}"
-            self._arrivals[name] = Arrived(name, "m", user=name, digest=len(self._arrivals))
+            number = next(numbers)
+            name = f"r{number}"
             self._first_s[name] = at_s
-            self._service_s[name] = random.expovariate(1 / SERVICE_S)
-            self._plan(at_s, self._arrivals[name])
+            service_s = random.expovariate(1 / SERVICE_S)
+            arrived = Arrived(name, "m", user=name, digest=number)
+            self._ask(at_s, SentRequest(arrived, service_s=service_s))
+        self._engine.run()
+        return self
 
-    def _plan(self, at_s: float, event: Arrived | Finished) -> None:
-        heappush(self._due, (at_s, next(self._numbers), event))
+    def _ask(self, after_s: float, sent: SentRequest) -> None:
+        self._engine.after(after_s, lambda: self._engine.send(sent))
 
-    def _perform(self, action: Action, now_s: float) -> None:
-        if isinstance(action, Route):
-            self.waited_s[action.id] = now_s - self._first_s[action.id]
-            self._plan(now_s + self._service_s[action.id], Finished(action.id))
-        elif isinstance(action, Reject):
-            told_s = retry_delay_s(action.retry_after_s, self._jitter.uniform(-1.0, 1.0))
-            pause_s = min(self._pause_s_max, told_s)
-            self.pauses_s.setdefault(action.id, []).append(pause_s)
-            again = self._arrivals[action.id]
-            if not self._returns:
-                again = replace(again, digest=next(self._numbers))
-            self._plan(now_s + pause_s, again)
+    def start(self, sent: SentRequest, attempt: int) -> None:
+        name = sent.arrived.id
+        self.waited_s[name] = self._engine.now_s() - self._first_s[name]
+        self._engine.after(sent.service_s or 0.0, lambda: self._engine.post(Finished(name)))
+
+    def stop(self, request_id: str) -> None:
+        raise AssertionError("nobody leaves")
+
+    def _see(self, event: Event, _: float, actions: Sequence[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Reject):
+                told_s = retry_delay_s(action.retry_after_s, self._jitter.uniform(-1.0, 1.0))
+                pause_s = min(self._pause_s_max, told_s)
+                self.pauses_s.setdefault(action.id, []).append(pause_s)
+                again = self._engine.open[action.id]
+                if not self._returns:
+                    digest = next(self._engine.numbers)
+                    again = dataclass_replace(again, arrived=replace(again.arrived, digest=digest))
+                self._ask(pause_s, again)
 
 
 @cache
