@@ -85,23 +85,20 @@ class Membership:
         return self.fleet if self._worker is None else None
 
     async def start(self, settings: Settings, port: int) -> None:
-        """Join the fleet, where `coordination.url` names a store."""
+        """Join the fleet, where there is one: of gateways, or of the workers of this one."""
         fleet = self._coordinator.fleet
-        if self._worker is not None:
-            self._coordinator.introduce(self._worker)
-            self.fleet = fleet
-            if fleet is not None:
-                self._node_answers.join(fleet)
-        elif fleet is not None:
-            self._about = about(settings, port, random.SystemRandom())
-            self._coordinator.introduce(self._about)
+        if fleet is not None:
+            if self._worker is None:
+                self._about = about(settings, port, random.SystemRandom())
+                self._coordinator.introduce(self._about)
             self.join(fleet)
         await self._coordinator.start()
 
     def join(self, fleet: Fleet) -> None:
         """Be one of these gateways; before `start`, so that sessions are found."""
         self.fleet = fleet
-        self._node_commands.join(fleet)
+        if self._worker is None:  # workers hear of nodes from their leader
+            self._node_commands.join(fleet)
         self._node_answers.join(fleet)
 
     def stop(self) -> None:
