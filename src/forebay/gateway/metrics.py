@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -13,6 +12,7 @@ from prometheus_client.core import (
     Metric,
 )
 from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from forebay.coordination.protocol.fleet import Mode, ReplicaState
@@ -87,12 +87,10 @@ class Metrics:
         others: Mapping[str, float] | None = None,
     ) -> bytes:
         """Return all metrics in the text format; `others` is what other workers have counted."""
-        registry = CollectorRegistry(auto_describe=False)
         families = self.families(look, retries, held, fleet)
         if others:
             add_samples(families, others)
-        registry.register(_Collected(families))
-        return generate_latest(registry)
+        return generate_latest(_Collected(families))
 
     def samples(self, retries: int, held: Holdings) -> tuple[dict[str, float], dict[str, float]]:
         """Return what only this process counts, by sample: counters, and gauges."""
@@ -422,7 +420,7 @@ def _key(sample: Sample) -> str:
     return SEPARATOR.join((sample.name, *pairs))
 
 
-class _Collected:
+class _Collected(Collector):
     """A collector of metrics that exist already."""
 
     def __init__(self, families: list[Metric]) -> None:
