@@ -8,7 +8,6 @@ in the store, and found there by the next start. The store refuses what is no lo
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -17,6 +16,7 @@ from msgspec import Struct
 
 from forebay.errors import StoreFailed
 from forebay.jobs.job import Failure
+from forebay.jobs.store.change_bus import call_soon
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -104,12 +104,7 @@ async def settled(future: Future[Any], limit_s: float | None = None) -> None:
     """Wait until a future of the store is done, or for so long; take no result."""
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
-
-    def wake(_: object) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has closed
-            loop.call_soon_threadsafe(over.set)
-
-    future.add_done_callback(wake)
+    future.add_done_callback(lambda _: call_soon(loop, over.set))
     # The store lives in real time.
     timer = None if limit_s is None else loop.call_later(limit_s, over.set)
     try:

@@ -29,7 +29,6 @@ from msgspec import Struct
 from sqlalchemy import func, select, update
 
 from forebay.errors import BackendFailed, StoreFailed
-from forebay.jobs.store.change_bus import LoopListener
 from forebay.jobs.store.schema import batches, jobs
 from forebay.storage.schema import now_s, only
 from forebay.wire.fetch import fetch
@@ -93,16 +92,13 @@ class Webhooks:
         self._secret = secret
         self._clock = clock
         self._wake = asyncio.Event()
-        self._listener = LoopListener(store, self._on_changes)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._listener.start()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
         """Stop; what is under way is delivered again after the next start."""
-        self._listener.stop()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -112,8 +108,8 @@ class Webhooks:
         """Poll the store at once."""
         self._wake.set()
 
-    def _on_changes(self, changes: list[Change]) -> None:
-        # Other gateways deliver what they ended; what they left is found by polling.
+    def take_in(self, changes: list[Change]) -> None:
+        """Poll the store if a job has ended here; what others left is found by polling."""
         if any(one.here and one.status not in ("queued", "running") for one in changes):
             self._wake.set()
 

@@ -7,10 +7,10 @@ a tenth of a second, which the other workers need not pay.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import secrets
 import threading
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ from forebay.jobs.loop import JobLoop
 from forebay.jobs.retention import Retention
 from forebay.jobs.runner.runner import TaskRunner
 from forebay.jobs.runner.singleton import disown_runner, load_task_types
-from forebay.jobs.store.change_bus import JobFollowers, LoopListener
+from forebay.jobs.store.change_bus import JobFollowers, LoopListener, call_soon
 from forebay.jobs.store.job_store import JobStore
 from forebay.jobs.store.recovery import Recovery
 from forebay.jobs.store.schema import JOBS
@@ -33,13 +33,13 @@ from forebay.jobs.webhooks import Webhooks
 from forebay.storage.file_lock import FileLock
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable
     from concurrent.futures import Future
 
     from forebay.clock import TimerHandle
     from forebay.gateway.jobs.service import JobDeps
     from forebay.jobs.idle.backlog import ModelBacklog
-    from forebay.jobs.job import Status
+    from forebay.jobs.job import Change, Status
     from forebay.settings import JobsSettings
 
 logger = logging.getLogger("forebay.jobs")
@@ -72,8 +72,8 @@ class JobEngine:
             self.batches, self.files, deps.may_use, keeper, settings.lease_seconds
         )  # fmt: skip
         self._keeper = BatchKeeper(self.batches, steps)
-        self.followers = JobFollowers(self.store)
-        self._listener = LoopListener(self.store, deps.figures.take_in)
+        self.followers = JobFollowers()
+        self._listener = LoopListener(self.store, self._take_in, self.followers.wake_all)
         self._retention = Retention(
             self.store, settings.retention_days, self.files, types=self._own_types
         )
@@ -82,6 +82,12 @@ class JobEngine:
         self.tickets: TicketExecutor | None = None
         self.webhooks: Webhooks | None = None
         self._runner = _runner(settings, self.store) if settings.modules else None
+
+    def _take_in(self, changes: list[Change]) -> None:
+        self._deps.figures.take_in(changes)
+        self.followers.wake(changes)
+        if self.webhooks is not None:
+            self.webhooks.take_in(changes)
 
     def _own_types(self) -> tuple[str, ...]:
         """Return the types of jobs that this gateway runs: others' are for others to delete."""
@@ -107,7 +113,7 @@ class JobEngine:
         deps = self._deps
         await self._recover()
         deps.figures.recount(await asyncio.wrap_future(self.store.counts()))
-        self.followers.start()
+        self.followers.stopped = False
         self._listener.start()
         await self._start_loop()
         await self._keeper.start()
@@ -124,16 +130,8 @@ class JobEngine:
             self._count_again()
         self.store.changes.listen(self._database)
         loop = asyncio.get_running_loop()
-
-        def tell(told: Callable[..., None]) -> Callable[..., None]:
-            def later(*deleted: object) -> None:
-                with contextlib.suppress(RuntimeError):  # the loop has closed
-                    loop.call_soon_threadsafe(told, *deleted)
-
-            return later
-
-        self._retention.on_deleted = tell(deps.figures.discount)
-        self._retention.on_step = tell(deps.figures.count_deleted)
+        self._retention.on_deleted = partial(call_soon, loop, deps.figures.discount)
+        self._retention.on_step = partial(call_soon, loop, deps.figures.count_deleted)
         self._retention.start()
 
     def _take_files(self) -> None:
@@ -144,11 +142,8 @@ class JobEngine:
 
     async def _recover(self) -> None:
         """Recover what the last program left running, and fail what has no handler."""
-        alone = self._database.is_sqlite
-        known = None if alone else tuple(self.task_types())
-        how = Recovery(self._retry, self._settings.attempts, not alone, self._never_again(), known)
-        await asyncio.wrap_future(self.store.recover(how))
-        if not alone:
+        await asyncio.wrap_future(self.store.recover(self._recovery()))
+        if not self._database.is_sqlite:
             return  # others may know the types that we do not
         ours = self.task_types()
         for queue in await asyncio.wrap_future(self.store.depths()):
@@ -159,11 +154,9 @@ class JobEngine:
 
     async def _start_loop(self) -> None:
         deps, settings = self._deps, self._settings
-        known = tuple(self.task_types())
-        recovery = Recovery(self._retry, settings.attempts, True, self._never_again(), known)
         loop: JobLoop[ModelBacklog] = JobLoop(
             self.store, f"gateway-{secrets.token_hex(8)}", settings.lease_seconds, POLL_S,
-            deps.clock, lambda: recovery,
+            deps.clock, self._recovery,
         )  # fmt: skip
         self.loop = loop
         loop.end_revoked = self._end_revoked
@@ -208,8 +201,7 @@ class JobEngine:
 
         def wait() -> None:
             runner.wait_drained(limit_s)
-            with contextlib.suppress(RuntimeError):  # the loop has closed
-                loop.call_soon_threadsafe(over.set)
+            call_soon(loop, over.set)
 
         # A daemon thread: it must not delay the end of the program.
         threading.Thread(target=wait, name="forebay-drain", daemon=True).start()
@@ -252,7 +244,7 @@ class JobEngine:
 
         def begin(counted: Future[dict[tuple[str, Status], int]]) -> None:
             if counted.exception() is None:
-                loop.call_soon_threadsafe(self._deps.figures.recount, counted.result())
+                call_soon(loop, self._deps.figures.recount, counted.result())
 
         loop = asyncio.get_running_loop()
         self.store.counts().add_done_callback(begin)
@@ -270,14 +262,17 @@ class JobEngine:
         own = self._runner.task_types if self._runner is not None else {}
         return [*ROUTES, *own]
 
-    @property
-    def _retry(self) -> bool:
-        return self._settings.on_interrupt == "retry"
-
-    def _never_again(self) -> tuple[str, ...]:
-        """Return the types whose jobs fail on a restart."""
+    def _recovery(self) -> Recovery:
+        """Return what becomes of jobs whose program died; bypass types fail."""
+        alone, settings = self._database.is_sqlite, self._settings
         own = self._runner.task_types if self._runner is not None else {}
-        return tuple(name for name, kind in own.items() if not kind.llm)
+        return Recovery(
+            settings.on_interrupt == "retry",
+            settings.attempts,
+            expired_only=not alone,
+            never_again=tuple(name for name, kind in own.items() if not kind.llm),
+            known=None if alone else tuple(self.task_types()),
+        )
 
 
 def _runner(settings: JobsSettings, store: JobStore) -> TaskRunner:

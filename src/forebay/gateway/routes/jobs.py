@@ -275,7 +275,7 @@ async def _followed(
     engine: JobEngine, job: StoredJob, may_follow: Callable[[], bool]
 ) -> AsyncIterator[bytes]:
     followers = engine.followers
-    with followers.follow(job.id) as follower:
+    with followers.follow(job.id) as changed:
         seen: tuple[object, ...] = ()
         silent_s = 0.0
         while True:
@@ -288,7 +288,7 @@ async def _followed(
                 )
             if job.status in FINAL or followers.stopped:
                 return
-            await follower.next_change(LOOK_AGAIN_S)
+            await followers.next_change(changed, LOOK_AGAIN_S)
             if not may_follow():
                 return
             silent_s += LOOK_AGAIN_S

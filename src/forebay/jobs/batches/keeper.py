@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from forebay.errors import Rejected
 from forebay.jobs.batches.steps import Interrupted
+from forebay.jobs.store.change_bus import call_soon
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,8 +84,7 @@ class BatchKeeper:
     def wake(self) -> None:
         """Check for due batches now; from any thread."""
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has closed
-                self._loop.call_soon_threadsafe(self._woken.set)
+            call_soon(self._loop, self._woken.set)
 
     def _on_change(self, change: Change) -> None:
         """Wake when a line has ended; on the thread that wrote it."""

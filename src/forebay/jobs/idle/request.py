@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from forebay.jobs.builtin import make_call
 from forebay.jobs.idle.sink import JobSink, to_outcome
 from forebay.jobs.job import Failure
 from forebay.jobs.outcomes import Requeued
+from forebay.jobs.store.change_bus import call_soon
 from forebay.relay.members import InvalidBody
 from forebay.relay.problem import Problem
 
@@ -33,12 +33,7 @@ async def ask_node(
 ) -> Outcome | None:
     """Return the outcome of a job; None where whoever revoked the job has recorded one."""
     loop, sink = asyncio.get_running_loop(), JobSink()
-
-    def interrupt() -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has closed
-            loop.call_soon_threadsafe(sink.abandon)
-
-    claimed.on_revoke(interrupt)
+    claimed.on_revoke(lambda: call_soon(loop, sink.abandon))
     try:
         call = await _call_of(claimed, reservation, resolve, sink)
         if call is not None:

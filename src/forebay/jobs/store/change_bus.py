@@ -49,23 +49,6 @@ DELIVERED_MAX = 500
 """Changes for the loop in one go: a cancelled batch of 50,000 lines must not hold it up."""
 
 
-class ChangeWaiter:
-    """Waits for changes of one job."""
-
-    def __init__(self) -> None:
-        self._changed = asyncio.Event()
-
-    def wake(self) -> None:
-        self._changed.set()
-
-    async def next_change(self, limit_s: float) -> None:
-        """Wait for a change, or for a while; changes while nobody waited are not missed."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(limit_s):
-                await self._changed.wait()
-        self._changed.clear()
-
-
 class JobFollowers:
     """Who follows which job: its next change wakes them, whichever program made it.
 
@@ -73,44 +56,45 @@ class JobFollowers:
     the same, which is why `next_change` has a limit.
     """
 
-    def __init__(self, store: JobStore) -> None:
-        self._waiters: dict[int, list[ChangeWaiter]] = {}
-        self._listener = LoopListener(store, self._wake, self._wake_all)
+    def __init__(self) -> None:
+        self._waiting: dict[int, list[asyncio.Event]] = {}
         self.stopped = False
         """Whether nobody should wait any longer."""
-
-    def start(self) -> None:
-        self.stopped = False
-        self._listener.start()
 
     def stop(self) -> None:
         """Wake everyone for the last time."""
         self.stopped = True
-        self._listener.stop()
-        self._wake_all()
+        self.wake_all()
 
     @contextlib.contextmanager
-    def follow(self, job_id: int) -> Iterator[ChangeWaiter]:
-        """Follow a job."""
-        waiter = ChangeWaiter()
-        self._waiters.setdefault(job_id, []).append(waiter)
+    def follow(self, job_id: int) -> Iterator[asyncio.Event]:
+        """Follow a job; the event is for `next_change`."""
+        changed = asyncio.Event()
+        self._waiting.setdefault(job_id, []).append(changed)
         try:
-            yield waiter
+            yield changed
         finally:
-            waiters = self._waiters[job_id]
-            waiters.remove(waiter)
-            if not waiters:
-                del self._waiters[job_id]
+            waiting = self._waiting[job_id]
+            waiting.remove(changed)
+            if not waiting:
+                del self._waiting[job_id]
 
-    def _wake_all(self) -> None:
-        for waiters in self._waiters.values():
-            for waiter in waiters:
-                waiter.wake()
+    async def next_change(self, changed: asyncio.Event, limit_s: float) -> None:
+        """Wait for a change, or for a while; changes while nobody waited are not missed."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await changed.wait()
+        changed.clear()
 
-    def _wake(self, changes: list[Change]) -> None:
+    def wake(self, changes: list[Change]) -> None:
         for change in changes:
-            for waiter in self._waiters.get(change.id, ()):
-                waiter.wake()
+            for changed in self._waiting.get(change.id, ()):
+                changed.set()
+
+    def wake_all(self) -> None:
+        for waiting in self._waiting.values():
+            for changed in waiting:
+                changed.set()
 
 
 class Notification(Struct, frozen=True, array_like=True):
@@ -133,12 +117,10 @@ class PgNotifications:
         self.batches = False
 
     def __call__(self, connection: Connection) -> None:
-        payloads = encode(self._sender, self.changes, batches=self.batches)
-        for payload in payloads:
-            connection.execute(
-                text("SELECT pg_notify(:channel, :payload)"),
-                {"channel": CHANNEL, "payload": payload},
-            )
+        payload = encode(self._sender, self.changes, batches=self.batches)
+        if payload is not None:
+            given = {"channel": CHANNEL, "payload": payload}
+            connection.execute(text("SELECT pg_notify(:channel, :payload)"), given)
 
 
 class ChangeBus:
@@ -245,12 +227,10 @@ class LoopListener:
             self._pending.append(change)
             first = len(self._pending) == 1
         if first:  # one call of the loop serves all that gathers until it comes
-            with contextlib.suppress(RuntimeError):  # the loop has closed: nobody listens
-                self._loop.call_soon_threadsafe(self._deliver)
+            call_soon(self._loop, self._deliver)
 
     def _resync(self) -> None:
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._on_resync)
+        call_soon(self._loop, self._on_resync)
 
     def _deliver(self) -> None:
         with self._lock:
@@ -262,28 +242,25 @@ class LoopListener:
         self._on_changes(changes)
 
 
-def encode(sender: str, changes: Sequence[Change], *, batches: bool) -> list[str]:
-    """Return notifications, each short enough; one that says "resync" where they would be many.
+def call_soon(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *given: object) -> None:
+    """Call back on an event loop, from any thread; no effect where it has closed."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(call, *given)
+
+
+def encode(sender: str, changes: Sequence[Change], *, batches: bool) -> str | None:
+    """Return a notification, or None for nothing; one that would be long says "resync".
 
     >>> encode("a", [Change(1, "chat", "model:m", "queued", None)], batches=False)
-    ['["a",[[1,"chat","model:m","queued",null,null,null,null,0,true,""]],false,false]']
-    >>> encode("a", [], batches=False)
-    []
+    '["a",[[1,"chat","model:m","queued",null,null,null,null,0,true,""]],false,false]'
     """
     if not changes and not batches:
-        return []
-    if len(changes) > CHANGES_MAX:
-        return [_encode(Notification(sender, (), batches, resync=True))]
-    whole = _encode(Notification(sender, tuple(changes), batches))
-    if len(whole.encode()) <= BYTES_MAX:
-        return [whole]
-    if len(changes) == 1:
-        return [_encode(Notification(sender, (), batches, resync=True))]
-    half = len(changes) // 2
-    return [
-        *encode(sender, changes[:half], batches=batches),
-        *encode(sender, changes[half:], batches=False),
-    ]
+        return None
+    if len(changes) <= CHANGES_MAX:
+        whole = msgspec.json.encode(Notification(sender, tuple(changes), batches))
+        if len(whole) <= BYTES_MAX:
+            return whole.decode()
+    return msgspec.json.encode(Notification(sender, (), batches, resync=True)).decode()
 
 
 def decode(payload: str) -> Notification:
@@ -296,10 +273,6 @@ def decode(payload: str) -> Notification:
         return msgspec.json.decode(payload, type=Notification)
     except msgspec.MsgspecError:
         return Notification("", resync=True)
-
-
-def _encode(notification: Notification) -> str:
-    return msgspec.json.encode(notification).decode()
 
 
 def _concerns_others(change: Change) -> bool:
