@@ -164,9 +164,10 @@ async def test_an_event_that_cannot_be_read_begins_a_new_connection(
 
 async def test_a_key_is_sent_as_a_bearer(gateway: ScriptedGateway) -> None:
     feed = Feed(gateway.url, "team-secret", HighestChance())
-    _, snapshot = await feed.first()
+    _, snapshot, data = await feed.first()
     await feed.close()
-    assert '"waiting": 11' in snapshot
+    assert snapshot.queue.waiting == 11
+    assert '"waiting": 11' in data
     assert "authorization: bearer team-secret" in gateway.headers[0].lower()
 
 

@@ -89,23 +89,22 @@ def _speaks_utf8() -> bool:
 
 async def _snapshot(feed: Feed) -> str:
     try:
-        return (await feed.first())[1]
+        return (await feed.first())[2]
     finally:
         await feed.close()
 
 
 async def _still(feed: Feed, is_plain: bool) -> str:
     """Return one frame as text; raises GaveUp."""
-    from forebay.sdk.status import read_snapshot
     from forebay.terminal.panels import once
     from forebay.terminal.text import to_ascii
     from forebay.terminal.view import TopView
 
     view = TopView(feed.url)
     try:
-        hello, snapshot = await feed.first()
+        hello, snapshot, _ = await feed.first()
         view.take_hello(hello)
-        view.take_snapshot(read_snapshot(snapshot))
+        view.take_snapshot(snapshot)
         await view.fetch_requests(feed)
     finally:
         await feed.close()

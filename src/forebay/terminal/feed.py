@@ -84,8 +84,8 @@ class Feed:
     async def close(self) -> None:
         await self._transport.close()
 
-    async def first(self) -> tuple[Hello, str]:
-        """Return the first event, and the data of the first snapshot; raises GaveUp."""
+    async def first(self) -> tuple[Hello, DashboardSnapshot, str]:
+        """Return the first event, and the first snapshot, also as it came; raises GaveUp."""
         hello = None
         try:
             async with aclosing(self._frames()) as frames:
@@ -93,7 +93,7 @@ class Feed:
                     if frame.event == "hello":
                         hello = read_hello(frame.data)
                     elif frame.event == "snapshot" and hello is not None:
-                        return hello, frame.data
+                        return hello, read_snapshot(frame.data), frame.data
             raise GatewayAway("it closed the stream before the first event", sent=True)
         except SdkError as problem:
             raise self._gave_up(problem) from problem
