@@ -196,7 +196,7 @@ class JobStore:
 
     def recover(self, how: Recovery) -> Future[int]:
         """Requeue or fail jobs whose worker is gone; return how many."""
-        return self._change_some(lambda connection: recover(connection, how))
+        return _mapped(self._write(lambda connection: recover(connection, how), tuple), len)
 
     def fail_queue(self, queue: str, failure: Failure, *, owner: str | None = None) -> Future[int]:
         """Fail the next queued jobs of a queue that can never run; return how many.
@@ -207,9 +207,10 @@ class JobStore:
         if owner is not None:
             where.append(jobs.c.owner == owner)
         order = (jobs.c.priority, jobs.c.id)
-        return self._change_some(
-            lambda connection: end_some(connection, where, failure, order=order)
+        ended = self._write(
+            lambda connection: end_some(connection, where, failure, order=order), tuple
         )
+        return _mapped(ended, len)
 
     def first_owner(self, queue: str) -> Future[str | None]:
         """Return whose turn is next in a queue, of those that may run; None where there is none."""
@@ -257,7 +258,8 @@ class JobStore:
     def cancel_of(self, owners: Collection[str]) -> Future[int]:
         """Cancel queued jobs of revoked keys, lines too, some at a time; return how many."""
         where, why = (QUEUED, jobs.c.owner.in_(owners)), Failure(KEY_REVOKED, "cancelled")
-        return self._change_some(lambda connection: end_some(connection, where, why, "cancelled"))
+        ended = self._write(lambda connection: end_some(connection, where, why, "cancelled"), tuple)
+        return _mapped(ended, len)
 
     def retry(
         self,
@@ -357,9 +359,6 @@ class JobStore:
         )
 
     # -- inside
-
-    def _change_some(self, work: Callable[[Connection], Sequence[Change]]) -> Future[int]:
-        return _mapped(self._write(work, lambda changes: changes), len)
 
     def _end(self, job: StoredJob, verb: Verb, values: dict[str, Any]) -> Future[bool]:
         return self._move(job, verb, {**values, "finished_at": now_s(), "lease_until": None})
