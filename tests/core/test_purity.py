@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ from .rig import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import FrameType
 
 
 def script(seed: int, length: int = 400) -> list[tuple[float, Event]]:
@@ -197,3 +199,28 @@ def test_an_idle_user_remembered_is_no_better_off_than_a_new_one() -> None:
     for name in ("a8", "b8", "a9", "b9"):
         rig.wait(name)
     assert rig.run_dry("z") == ["a8", "b8", "a9", "b9"]
+
+
+def lines_of_an_arrival(waiting: int, users: int) -> int:
+    """Return how many lines of the core run when one more joins a line of so many users."""
+    core = Scheduler(Options(max_size=20_000, fairness="tokens"))
+    core.handle(NodeChanged("n", 1, ("m",)), 0.0)
+    for number in range(waiting):
+        core.handle(Arrived(f"r{number}", "m", user=f"u{number % users}"), 0.0)
+    lines = 0
+
+    def note(frame: FrameType, kind: str, _: object) -> Any:
+        nonlocal lines
+        lines += kind == "line"
+        return note
+
+    sys.settrace(note)
+    try:
+        core.handle(Arrived("last", "m", user="u0"), 0.0)
+    finally:
+        sys.settrace(None)
+    return lines
+
+
+def test_an_arrival_costs_no_more_behind_thousands_of_users_than_behind_a_hundred() -> None:
+    assert lines_of_an_arrival(10_000, 1_000) <= lines_of_an_arrival(1_000, 100) + 200

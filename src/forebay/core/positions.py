@@ -4,8 +4,8 @@ In strict order everything of a higher class in the lane runs first; inside the 
 entries have start tags `counter, counter + charge, ...` and run in the order of those tags; so do
 the conversations of a user, inside its turns.
 
-A newcomer is the youngest, so that counting takes one division per user; of more than `EXACT_MAX`
-users only every so many are looked at. Each entry of a user is taken to cost the same.
+A newcomer is the youngest, so that counting takes one division per user. Where more than
+`EXACT_MAX` wait, only every so many users are looked at. A user's entries are taken to cost alike.
 `exact_place` is meant for one ticket that somebody asks for: it looks at the entries of the class
 one by one, and where there are more than `EXACT_MAX` it is an approximation as well.
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 EXACT_MAX: Final = 1000
 NEWCOMER_MAX: Final = 64
-"""Refusals may come at any rate: about how many would be ahead is told by so many users."""
+"""Long lines and refusals come at any rate: their places are estimated from so many users."""
 
 
 class Place(NamedTuple):
@@ -57,7 +57,8 @@ def last_place(
 
     Or where `joined` stands, which is that entry, and has just joined.
     """
-    counter, most = standing(queue, account), NEWCOMER_MAX if joined is None else EXACT_MAX
+    counter = standing(queue, account)
+    most = EXACT_MAX if joined is not None and queue.waiting <= EXACT_MAX else NEWCOMER_MAX
     mine = Place(0, counter)
     if account is not None:
         cost = owed.get(account, 0.0) - (0.0 if joined is None else joined.price)
