@@ -62,6 +62,16 @@ def test_the_header_is_those_ahead_times_the_mean_over_the_slots() -> None:
     assert told == [0.0, 5.0, 10.0, 15.0, 20.0]
 
 
+@pytest.mark.parametrize(
+    ("service_s", "ahead", "said"), [(10.004, 3, 30.0), (0.07, 100, 7.0), (1234.0, 3, 3690.0)]
+)
+def test_the_headers_mean_has_three_digits(service_s: float, ahead: int, said: float) -> None:
+    rig = measured_rig(service_s)
+    for number in range(ahead):
+        rig.wait(f"a{number}")
+    assert rig.wait("last").estimate_s == said
+
+
 def test_the_finer_estimate_counts_one_end_more() -> None:
     rig = measured_rig(10.0, 10.0, 10.0, slots=2)
     told = [p50_s(rig.wait(f"a{number}")) for number in range(4)]

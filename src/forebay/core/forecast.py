@@ -33,7 +33,7 @@ O(log n) to observe and to ask, n being the marks; asking changes nothing.
 from __future__ import annotations
 
 from bisect import bisect_right
-from math import floor, frexp
+from math import floor, frexp, log10
 from typing import TYPE_CHECKING, Final
 
 from forebay.core.positions import Place
@@ -225,8 +225,9 @@ class Forecast:
         if mine is not None and mine.since_s < now_s:
             passed_s = now_s - max(line.at_s, mine.since_s)
             raw_s -= min(passed_s, RUN_MOST * raw_s / (place.ahead + 1))
-        usual_ms = floor(mean_s * 1e3 + 0.5)  # so that 10 x 1.1 s is 11 s, and not a bit more
-        header_s = place.ahead * usual_ms / (1e3 * (lane.slots or 1))
+        scale: float = 10.0 ** (2 - floor(log10(mean_s))) if mean_s > TINY else 1.0
+        digits = floor(mean_s * scale + 0.5)  # three; whole, so that 100 x 0.07 s is not over 7 s
+        header_s = place.ahead * digits / (scale * (lane.slots or 1))
         return line.promise(raw_s, place.own > 0.0, header_s, queue)
 
     def last_in_lane_s(self, lane: Lane, now_s: float) -> float | None:
