@@ -110,7 +110,7 @@ async def test_it_shows_the_gateway_drains_a_node_and_leaves_the_terminal_clean(
     nodes = (await shell.get(port, "/admin/nodes"))["data"]
     assert [node["state"] for node in nodes] == ["draining"]
     await terminal.press("/", "x", "y", "z", "Enter")
-    await terminal.shows("No node matches /xyz")
+    await terminal.shows("no node matches /xyz")
     await terminal.press("q")
     await terminal.shows("left with 0")
     await terminal.check_clean()

@@ -153,7 +153,7 @@ class TopApp(App[int]):
         Binding("ctrl+z", "suspend_process", show=False, priority=True),
         Binding("q", "quit", "quit"),
         Binding("question_mark,h,f1", "help", "help", key_display="?"),
-        Binding("slash", "type", "filter", key_display="/"),
+        Binding("slash", "type", "filter", key_display="/", priority=True),
         Binding("escape", "show_all", "all", key_display="Esc"),
         Binding("p,space", "pause(True)", "pause"),
         Binding("p,space", "pause(False)", "go on"),
@@ -306,6 +306,8 @@ class TopApp(App[int]):
         """Return whether a key does something now; the last line has those that do."""
         if self._filter.has_focus:
             return action in ("leave", "show_all")
+        if action == "type":  # its key is looked at before a dialog gets it
+            return not self.screen.is_modal
         if action == "show_all":
             return bool(self.view.filter)
         return action != "pause" or parameters != (self.view.is_paused,)
@@ -331,8 +333,9 @@ class TopApp(App[int]):
             self.push_screen(Dialog(found))
 
     def action_type(self) -> None:
+        """Have the next key go to the filter, also where both have come in one read."""
         self._typing.display = True
-        self._filter.focus()
+        self.screen.set_focus(self._filter)
 
     def action_show_all(self) -> None:
         self._filter.value = ""
