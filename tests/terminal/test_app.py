@@ -276,7 +276,7 @@ async def test_the_line_is_shown_and_what_is_chosen_is_cancelled(gateway: Script
     async with on_screen(app) as pilot:
         await shows(pilot, "gpu1")
         await pilot.press("tab")
-        screen = await shows(pilot, "Line 3")
+        screen = await shows(pilot, "carol")  # the last of three
         assert [name for name in screen.split() if name in ("bob", "alice", "carol")] == [
             "bob", "alice", "carol"
         ]  # fmt: skip
