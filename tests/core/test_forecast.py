@@ -69,7 +69,7 @@ def test_the_headers_mean_has_three_digits(service_s: float, ahead: int, said: f
     rig = measured_rig(service_s)
     for number in range(ahead):
         rig.wait(f"a{number}")
-    assert rig.wait("last").estimate_s == said
+    assert rig.wait("a-last").estimate_s == said
 
 
 def test_the_finer_estimate_counts_one_end_more() -> None:
