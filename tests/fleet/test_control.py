@@ -18,8 +18,8 @@ WITHOUT_LEASES = """
 from forebay.cli.main import main
 from forebay.coordination.follower import follower
 from forebay.coordination import store_tasks as links
-from forebay.coordination import replica
-follower.USABLE = replica.USABLE = links.BREAKER_S = 1e6
+from forebay.coordination import roles
+follower.USABLE = roles.USABLE = links.BREAKER_S = 1e6
 main()
 """
 """A gateway that never doubts: neither that it leads, nor that it may use what was lent to it."""
