@@ -104,7 +104,8 @@ async def run_trial(trial: Trial, folder: Path) -> Verdict:
             guards=trial.guards,
             command=trial.command,
             variables=trial.variables,
-            settings={"queue": {"max_size": 200}},
+            # Turns by request: shares are counted in requests (`unfairness`).
+            settings={"queue": {"max_size": 200, "fairness": "round_robin"}},
         )
         fleet = await stack.enter_async_context(Fleet(plan, folder))
         faults = Faults(fleet, draw)
